@@ -61,7 +61,11 @@ def differences(left: pathlib.Path, right: pathlib.Path) -> list[str]:
     return sorted(
         name
         for name in names
-        if not ((left / name).is_file() and (right / name).is_file() and filecmp.cmp(left / name, right / name, False))
+        if not (
+            (left / name).is_file()
+            and (right / name).is_file()
+            and filecmp.cmp(left / name, right / name, shallow=False)
+        )
     )
 
 

@@ -137,21 +137,27 @@ class Snapshot(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     TOPOLOGY_FIELD_NUMBER: _builtins.int
+    LEASES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     @_builtins.property
     def report(self) -> _report_pb2.NodeReport: ...
     @_builtins.property
     def topology(self) -> _report_pb2.Topology: ...
+    @_builtins.property
+    def leases(self) -> Global___LeaseSet:
+        """The leases that the agent was last told of: a new leader takes them over, there is no database."""
+
     def __init__(
         self,
         *,
         sequence: _builtins.int = ...,
         report: _report_pb2.NodeReport | None = ...,
         topology: _report_pb2.Topology | None = ...,
+        leases: Global___LeaseSet | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["report", b"report", "topology", b"topology"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "report", b"report", "topology", b"topology"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["report", b"report", "sequence", b"sequence", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "report", b"report", "sequence", b"sequence", "topology", b"topology"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -535,13 +541,23 @@ class NodeLease(_message.Message):
     RESOURCE_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     POD_UIDS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PODSET_FIELD_NUMBER: _builtins.int
+    UNITS_PER_POD_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     gang: _builtins.str
     """namespace/name"""
     resource: _builtins.str
     units: _builtins.int
+    request_id: _builtins.str
+    """Of the OpenGang that got it: a client that comes back with it finds its lease."""
+    podset: _builtins.str
+    units_per_pod: _builtins.int
+    """Units of one pod."""
     @_builtins.property
-    def pod_uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def pod_uids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Members that have appeared so far."""
+
     def __init__(
         self,
         *,
@@ -550,10 +566,13 @@ class NodeLease(_message.Message):
         resource: _builtins.str = ...,
         units: _builtins.int = ...,
         pod_uids: _abc.Iterable[_builtins.str] | None = ...,
+        request_id: _builtins.str = ...,
+        podset: _builtins.str = ...,
+        units_per_pod: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang", "id", b"id", "pod_uids", b"pod_uids", "resource", b"resource", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang", "id", b"id", "pod_uids", b"pod_uids", "podset", b"podset", "request_id", b"request_id", "resource", b"resource", "units", b"units", "units_per_pod", b"units_per_pod"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

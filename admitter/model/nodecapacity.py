@@ -1,0 +1,77 @@
+"""What the admitter knows of one node, and how much of it may still be admitted.
+
+Invariant: `admissible` never exceeds what the node's own snapshot admits, is 0 for a node that is stale or a resource
+that is unknown, and subtracts a leased member until the snapshot's numbers contain its UID.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from admitter.model.lease import NodeLease
+from muster.model import codec
+from muster.model.reading import Known, Unknown
+from muster.model.report import NodeReport, ResourceReport, Topology
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """One life of an agent: a new boot id ends the old one, within a boot the higher counter is live."""
+
+    boot_id: str
+    start_counter: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """The newest accepted state of a node's feed."""
+
+    node: str
+    epoch: Epoch
+    sequence: int
+    report: NodeReport
+    topology: Topology
+    heard_at: float
+    """The admitter's monotonic clock when the agent was last heard."""
+    plane_age_ms: Mapping[str, int] = codec.mapping()
+    agent_version: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """All nodes at one moment: what one decision is taken from."""
+
+    version: int
+    """Rises with every accepted change."""
+    now: float
+    """The admitter's monotonic clock."""
+    node_ttl_seconds: float
+    nodes: Mapping[str, NodeState]
+
+    def is_stale(self, node: str) -> bool:
+        """True if the node's agent was not heard within node_ttl."""
+        return self.now - self.nodes[node].heard_at > self.node_ttl_seconds
+
+
+def outstanding(resource: ResourceReport, leases: Iterable[NodeLease], name: str) -> int:
+    """Return the leased units of a resource that the node's numbers do not contain yet."""
+    counted = {pod.uid for pod in resource.counted}
+    total = 0
+    for lease in leases:
+        if lease.resource == name:
+            seen = sum(1 for uid in lease.pod_uids if uid in counted)
+            total += max(0, lease.units - seen * lease.units_per_pod)
+    return total
+
+
+def admissible(view: ClusterView, node: str, name: str, leases: Iterable[NodeLease]) -> int:
+    """Return the units that may still be admitted strictly on one node."""
+    if view.is_stale(node):
+        return 0
+    resource = view.nodes[node].report.resources.get(name)
+    if resource is None:
+        return 0
+    match resource.admit_strict:
+        case Known(value):
+            return max(0, value - outstanding(resource, leases, name))
+        case Unknown():
+            return 0
