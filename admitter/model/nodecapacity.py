@@ -34,6 +34,8 @@ class NodeState:
     """The admitter's monotonic clock when the agent was last heard."""
     plane_age_ms: Mapping[str, int] = codec.mapping()
     agent_version: str = ""
+    leases: tuple[NodeLease, ...] = ()
+    """What the agent said it was last told, in its newest Snapshot: a new term takes its leases over from here."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -275,11 +275,16 @@ class GangStatus(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     AGE_FIELD_NUMBER: _builtins.int
     ENDED_REASON_FIELD_NUMBER: _builtins.int
+    DELAYS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     name: _builtins.str
     state: _builtins.str
     """waiting, leased, started, ended"""
     ended_reason: _builtins.str
+    request_id: _builtins.str
+    priority: _builtins.int
     @_builtins.property
     def why(self) -> _admission_pb2.Explanation: ...
     @_builtins.property
@@ -288,6 +293,10 @@ class GangStatus(_message.Message):
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberStatus]: ...
     @_builtins.property
     def age(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def delays(self) -> _containers.RepeatedCompositeFieldContainer[Global___DelaySpan]:
+        """The five delays so far, in order; they sum to the time since the gang asked."""
+
     def __init__(
         self,
         *,
@@ -299,10 +308,13 @@ class GangStatus(_message.Message):
         members: _abc.Iterable[Global___MemberStatus] | None = ...,
         age: _duration_pb2.Duration | None = ...,
         ended_reason: _builtins.str = ...,
+        delays: _abc.Iterable[Global___DelaySpan] | None = ...,
+        request_id: _builtins.str = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "_why", b"_why", "age", b"age", "lease", b"lease", "why", b"why"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "_why", b"_why", "age", b"age", "ended_reason", b"ended_reason", "lease", b"lease", "members", b"members", "name", b"name", "namespace", b"namespace", "state", b"state", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "_why", b"_why", "age", b"age", "delays", b"delays", "ended_reason", b"ended_reason", "lease", b"lease", "members", b"members", "name", b"name", "namespace", b"namespace", "priority", b"priority", "request_id", b"request_id", "state", b"state", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lease: _TypeAlias = _typing.Literal["lease"]  # noqa: Y015
     _WhichOneofArgType__lease: _TypeAlias = _typing.Literal["_lease", b"_lease"]  # noqa: Y015
@@ -314,6 +326,38 @@ class GangStatus(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__why) -> _WhichOneofReturnType__why | None: ...
 
 Global___GangStatus: _TypeAlias = GangStatus  # noqa: Y015
+
+@_typing.final
+class DelaySpan(_message.Message):
+    """One delay, or several where nobody stamped the boundary between them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELAYS_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    CLOCK_FIELD_NUMBER: _builtins.int
+    clock: _builtins.str
+    """Who stamped its end; empty: it is still running."""
+    @_builtins.property
+    def delays(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """admission, scheduling, binding, device, content"""
+
+    @_builtins.property
+    def length(self) -> _duration_pb2.Duration: ...
+    def __init__(
+        self,
+        *,
+        delays: _abc.Iterable[_builtins.str] | None = ...,
+        length: _duration_pb2.Duration | None = ...,
+        clock: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["length", b"length"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock", b"clock", "delays", b"delays", "length", b"length"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelaySpan: _TypeAlias = DelaySpan  # noqa: Y015
 
 @_typing.final
 class MemberStatus(_message.Message):
