@@ -8,11 +8,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -x .build/uv/bin/uv ]] || python3 -m venv .build/uv
 .build/uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 
+# $1: name of the list; the rest goes to uv.
 compile() {
   local target=$1
   shift
   .build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-    --no-emit-index-url --output-file "requirements/$target.txt" "$@" pyproject.toml
+    --no-emit-index-url --output-file "requirements/$target.txt" "$@"
 }
-compile runtime --extra admitter "$@"
-compile dev --extra admitter --extra dev "$@"
+compile runtime --extra admitter pyproject.toml "$@"
+compile dev --extra admitter --extra dev pyproject.toml "$@"
+# What pyproject.toml's build-system needs, at the version dev.txt chose: the image builds the wheel with it.
+compile build --constraint requirements/dev.txt - "$@" <<<"setuptools"

@@ -1,0 +1,67 @@
+# Everything a contributor runs. Every target makes .venv itself (hack/venv.sh) and says so.
+# A machine needs Python >= 3.11 with venv, make and a C compiler; no GPU, no cluster, no container engine.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+# Two workers: the end-to-end tests start whole programs, and small machines have two cores. A file stays on one worker.
+WORKERS ?= 2
+ARGS ?=
+
+.PHONY: help
+help: ## Say what there is
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 28
+
+.PHONY: venv
+venv: ## Make .venv hold requirements/dev.txt and this checkout
+	@bash hack/venv.sh
+
+.PHONY: demo
+demo: venv ## The story in under 90 s: fake GPUs, real programs (ARGS="--json" for one JSON object at the end)
+	@$(BIN)/python -m hack.demo $(ARGS)
+
+.PHONY: test
+test: venv ## All tests and doctests
+	@$(PYTEST) -n $(WORKERS) --dist loadfile --doctest-modules --ignore=muster/pb tests agent admitter muster hack $(ARGS)
+
+.PHONY: test-fast
+test-fast: venv ## Tests that start no whole programs
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not e2e" tests $(ARGS)
+
+.PHONY: check
+check: venv ## Everything CI holds against a change, tests aside
+	@$(BIN)/python -m hack.check $(ARGS)
+
+.PHONY: proto
+proto: venv ## Generate muster/pb from proto/
+	@$(BIN)/python hack/codegen.py
+
+.PHONY: baseline
+baseline: venv ## Take proto/ as the new wire baseline; a page in docs/decisions must carry its digest
+	@$(BIN)/buf build -o proto/baseline.binpb
+	@sha256sum proto/baseline.binpb
+
+.PHONY: bench-agent
+bench-agent: venv ## Memory and CPU of agent and reader, 8 GPUs, steady
+	@$(BIN)/python -m hack.bench.agent $(ARGS)
+
+.PHONY: bench-fault-latency
+bench-fault-latency: venv ## From a fault to the admitter's view of it
+	@$(BIN)/python -m hack.bench.fault_latency $(ARGS)
+
+.PHONY: bench-feed
+bench-feed: venv ## Deltas a second over mutual TLS, and memory at 5,000 nodes
+	@$(BIN)/python -m hack.bench.feed $(ARGS)
+
+.PHONY: requirements
+requirements: ## Compile requirements/*.txt with the pinned uv (ARGS="--upgrade")
+	@bash hack/requirements.sh $(ARGS)
+
+.PHONY: clean
+clean: ## Remove what the targets above made
+	rm -rf .venv .build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
