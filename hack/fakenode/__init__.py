@@ -1,0 +1,1 @@
+"""A node without hardware: the fake kubelet and its state file."""
