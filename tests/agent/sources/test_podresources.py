@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import socketserver
+import threading
 
 import grpc
 import pytest
@@ -143,15 +145,16 @@ async def test_ways_of_not_being_there(paths, client, tmp_path):
 async def test_something_else_behind_the_socket(paths, client):
     """A server that does not speak gRPC is Unknown, not an exception."""
 
-    async def babble(_, writer):
-        writer.write(b"\x00\xffnot http2" * 10)
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
+    class Babble(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.sendall(b"\x00\xffnot http2" * 10)
 
-    server = await asyncio.start_unix_server(babble, path=str(paths[1]))
-    async with server:
+    with socketserver.UnixStreamServer(str(paths[1]), Babble) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
         assert isinstance(await client.read_pods(), Unknown)
+        server.shutdown()
+        thread.join()
 
 
 async def test_a_restarted_kubelet_is_read_again_at_once(node, client, paths):
