@@ -32,7 +32,7 @@ PATTERNS = {
     "a package registry's address": re.compile(
         r"pypi\.org|pythonhosted\.org|registry\.npmjs|proxy\.golang\.org|GOPROXY=|--(extra-)?index-url"
     ),
-    "a path of one machine": re.compile(r"(?<![\w.-])/(home|Users|root|work)/[\w.-]"),
+    "a path of one machine": re.compile(r"(?<![\w.-])/(home/(?!kubernetes/)|Users/|root/|work/)[\w.-]"),
 }
 
 ALLOWED: dict[str, str] = {
