@@ -31,11 +31,15 @@ class NodeState:
     report: NodeReport
     topology: Topology
     heard_at: float
-    """The admitter's monotonic clock when the agent was last heard."""
+    """Fleet time (core/fleetclock.py) when the agent was last heard."""
     plane_age_ms: Mapping[str, int] = codec.mapping()
     agent_version: str = ""
     leases: tuple[NodeLease, ...] = ()
     """What the agent said it was last told, in its newest Snapshot: a new term takes its leases over from here."""
+    lease_term: int = 0
+    """The term that those leases came from."""
+    snapshot_term: int = 0
+    """This admitter's term when that Snapshot was accepted: a new leader grants nothing on a node before its own."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ class ClusterView:
     version: int
     """Rises with every accepted change."""
     now: float
-    """The admitter's monotonic clock."""
+    """Fleet time: the admitter's monotonic clock without its own stalls."""
     node_ttl_seconds: float
     nodes: Mapping[str, NodeState]
 
