@@ -1,0 +1,136 @@
+"""A gang's life: WAITING, LEASED, STARTED, ENDED, and back to WAITING while nothing of it exists.
+
+Input: the gang's record and what happened. Output: the next record.
+
+Invariant: a lease is given up only by the gang's end, or while not one member has appeared; nothing here ever takes a
+place from a pod that exists. ENDED is final.
+
+Why the members' word and the agent's are kept apart: a client says that a pod exists, only the node's agent says that it
+has its devices. STARTED needs the second.
+"""
+
+import dataclasses
+
+from admitter.core import admit, offers
+from admitter.core.offers import Leases
+from admitter.model.decision import Explanation, Grant, Policy
+from admitter.model.gang import Gang, Member
+from admitter.model.lease import Lease
+from admitter.model.nodecapacity import ClusterView
+from admitter.model.record import Ending, GangRecord, GangState
+from admitter.model.timeline import Stamp, StampedBy, Timeline
+from muster.model.reading import Known
+from muster.model.vocabulary import EndReason
+
+
+def opened(gang: Gang, owner: str, arrival: int, now: float) -> GangRecord:
+    """Return the record of a gang that has just asked."""
+    timeline = Timeline(asked=Stamp(at=now, by=StampedBy.ADMITTER))
+    return GangRecord(gang=gang, owner=owner, arrival=arrival, timeline=timeline)
+
+
+def attached(record: GangRecord) -> GangRecord:
+    """Its client is there."""
+    return dataclasses.replace(record, detached_at=None)
+
+
+def detached(record: GangRecord, now: float) -> GangRecord:
+    """Its client's stream has gone."""
+    return dataclasses.replace(record, detached_at=now)
+
+
+def refused(record: GangRecord, why: Explanation) -> GangRecord:
+    """It waits, for this reason."""
+    return dataclasses.replace(record, why=why)
+
+
+def leased(record: GangRecord, grant: Grant, lease: Lease, view: ClusterView, now: float) -> GangRecord:
+    """All its places are held."""
+    strangers = frozenset(
+        pod.uid
+        for placement in grant.placements
+        for pod in view.nodes[placement.node].report.resources[placement.resource].counted
+    )
+    return dataclasses.replace(
+        adopted(record, lease, now), strangers=strangers - {member.uid for member in record.members}
+    )
+
+
+def adopted(record: GangRecord, lease: Lease, now: float) -> GangRecord:
+    """A lease of an earlier term is its lease again."""
+    timeline = dataclasses.replace(record.timeline, admitted=Known(Stamp(at=now, by=StampedBy.ADMITTER)))
+    return dataclasses.replace(record, state=GangState.LEASED, lease=lease, why=None, timeline=timeline)
+
+
+def revoked(record: GangRecord) -> GangRecord:
+    """Its places are given up; it waits where it waited before."""
+    assert not record.members
+    timeline = Timeline(asked=record.timeline.asked)
+    return dataclasses.replace(record, state=GangState.WAITING, lease=None, strangers=frozenset(), timeline=timeline)
+
+
+def joined(record: GangRecord, member: Member, now: float) -> GangRecord:
+    """Its client has seen a pod of it; the last word on a UID counts."""
+    others = tuple(known for known in record.members if known.uid != member.uid)
+    grown = dataclasses.replace(record, members=(*others, member))
+    if record.state is GangState.LEASED and _is_complete(grown, {m.uid for m in grown.members}):
+        stamp = Known(Stamp(at=now, by=StampedBy.CLIENT))
+        grown = dataclasses.replace(grown, timeline=dataclasses.replace(grown.timeline, bound=stamp))
+    return grown
+
+
+def observed(record: GangRecord, view: ClusterView, now: float) -> GangRecord:
+    """Compare its members with what their nodes' agents have counted; STARTED when all were seen."""
+    if record.state is not GangState.LEASED:
+        return record
+    seen = record.seen | {member.uid for member in record.members if _is_counted(member, view)}
+    if seen != record.seen:
+        record = dataclasses.replace(record, seen=seen)
+    if not _is_complete(record, seen):
+        return record
+    stamp = Known(Stamp(at=now, by=StampedBy.AGENT))
+    return dataclasses.replace(
+        record, state=GangState.STARTED, timeline=dataclasses.replace(record.timeline, has_devices=stamp)
+    )
+
+
+def ended(record: GangRecord, reason: EndReason, detail: str, now: float) -> GangRecord:
+    """It is over and holds nothing."""
+    ending = Ending(reason=reason, detail=detail, at=now)
+    return dataclasses.replace(record, state=GangState.ENDED, lease=None, why=None, ending=ending)
+
+
+def is_abandoned(record: GangRecord, now: float, lease_grace_seconds: float) -> bool:
+    """Return whether its client has been away for longer than a lease lives without it."""
+    return record.detached_at is not None and now - record.detached_at > lease_grace_seconds
+
+
+def still_stands(record: GangRecord, view: ClusterView, leases: Leases, policy: Policy) -> bool:
+    """Return whether the lease of a gang without members would be granted today.
+
+    `leases` are those of everybody else. A pod that was counted since the lease was made may be a member that the client
+    has not reported yet: its units count as the gang's own.
+    """
+    assert record.lease is not None
+    nodes = {placement.node for placement in record.lease.placements}
+    back: dict[tuple[str, str], int] = {}
+    for node in nodes & set(view.nodes):
+        for resource, report in view.nodes[node].report.resources.items():
+            back[node, resource] = sum(pod.units for pod in report.counted if pod.uid not in record.strangers)
+    supply = offers.of_view(view, leases, policy, nodes=nodes, back=back)
+    return admit.holds(record.gang, record.lease.placements, supply, policy)
+
+
+def _is_counted(member: Member, view: ClusterView) -> bool:
+    state = view.nodes.get(member.node)
+    if state is None:
+        return False
+    return any(pod.uid == member.uid for report in state.report.resources.values() for pod in report.counted)
+
+
+def _is_complete(record: GangRecord, uids: set[str] | frozenset[str]) -> bool:
+    """Return whether these UIDs fill every podset."""
+    return all(
+        sum(1 for member in record.members if member.podset == podset.name and member.uid in uids) >= podset.count
+        for podset in record.gang.podsets
+    )

@@ -1,0 +1,127 @@
+"""Take over the leases of an earlier term, without a database.
+
+Input: what the agents say they were last told, and the clients that come back. Output: orphans (leases without a client),
+and what becomes of a gang whose client is back.
+
+Invariants: a lease that an agent reports is held from that moment, whether or not its client is back. A gang gets the
+lease of its own request again only if every place of it was heard of. Until `opens_at` nothing new is granted at all, so
+that a node or client that is slow to return finds its units still there; a start with an empty state directory has no
+earlier term to wait for.
+
+Why ids and not terms decide what is ours: a state directory can be lost, and a counter then starts again.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterable, Mapping
+
+from admitter.model.gang import Gang
+from admitter.model.lease import Lease, NodeLease, Placement
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A lease that agents hold and nobody here has asked for."""
+
+    id: str
+    gang: str
+    """namespace/name"""
+    request_id: str
+    parts: Mapping[str, tuple[NodeLease, ...]]
+    """By node, as far as the nodes have been heard."""
+    heard_at: float
+    """When the first part was heard of."""
+
+    @property
+    def has_members(self) -> bool:
+        """True if a pod of it had appeared."""
+        return any(part.pod_uids for parts in self.parts.values() for part in parts)
+
+
+class Fate(enum.StrEnum):
+    """What becomes of a gang whose client came back for an orphan."""
+
+    ADOPT = "adopt"
+    WAIT = "wait"
+    """Places are missing and may still be heard of."""
+    REPLAN = "replan"
+    """Places are missing for good, and nothing of the gang exists."""
+    LOST = "lost"
+    """Places are missing for good, and pods exist: the admitter cannot vouch for them."""
+
+
+def opens_at(started_at: float, grace_seconds: float, *, is_first_term: bool) -> float:
+    """Return when a new term may grant: after the old term's leases have had their time."""
+    return started_at if is_first_term else started_at + grace_seconds
+
+
+def heard(orphans: Mapping[str, Orphan], node: str, leases: Iterable[NodeLease], now: float) -> dict[str, Orphan]:
+    """Return the orphans with what one node has just said of itself."""
+    result = dict(orphans)
+    parts: dict[str, tuple[NodeLease, ...]] = {}
+    for lease in leases:
+        parts[lease.id] = (*parts.get(lease.id, ()), lease)
+    for identifier, mine in parts.items():
+        known = result.get(identifier)
+        if known is None:
+            known = Orphan(id=identifier, gang=mine[0].gang, request_id=mine[0].request_id, parts={}, heard_at=now)
+        # A node speaks for the lease's owner only as long as it agrees with those that spoke before it.
+        agreeing = tuple(part for part in mine if (part.gang, part.request_id) == (known.gang, known.request_id))
+        if agreeing:
+            result[identifier] = dataclasses.replace(known, parts={**known.parts, node: agreeing})
+    return result
+
+
+def claimed(orphans: Mapping[str, Orphan], gang: Gang) -> Orphan | None:
+    """Return the orphan that is this gang's own: same name, same request."""
+    mine = [
+        orphan for orphan in orphans.values() if (orphan.gang, orphan.request_id) == (gang.full_name, gang.request_id)
+    ]
+    return min(mine, key=lambda orphan: (orphan.heard_at, orphan.id), default=None)
+
+
+def fate(gang: Gang, orphan: Orphan, *, has_members: bool, is_open: bool) -> Fate:
+    """Decide what becomes of a gang that claims the orphan."""
+    if is_whole(gang, orphan):
+        return Fate.ADOPT
+    if not is_open:
+        return Fate.WAIT
+    return Fate.LOST if has_members or orphan.has_members else Fate.REPLAN
+
+
+def is_whole(gang: Gang, orphan: Orphan) -> bool:
+    """Return whether every place of the gang is in the lease, and no other."""
+    wanted = {podset.name: (podset.count, podset.units_per_pod) for podset in gang.podsets}
+    pods = dict.fromkeys(wanted, 0)
+    for part in (part for parts in orphan.parts.values() for part in parts):
+        if part.podset not in wanted or wanted[part.podset][1] != part.units_per_pod:
+            return False
+        if part.units % part.units_per_pod:
+            return False
+        pods[part.podset] += part.units // part.units_per_pod
+    return all(pods[name] == count for name, (count, _) in wanted.items())
+
+
+def lease(orphan: Orphan, term: int, version: int) -> Lease:
+    """Return the gang's lease, taken over."""
+    return Lease(
+        id=orphan.id,
+        term=term,
+        snapshot_version=version,
+        placements=tuple(
+            Placement(
+                podset=part.podset,
+                node=node,
+                resource=part.resource,
+                pods=part.units // part.units_per_pod,
+                units_per_pod=part.units_per_pod,
+            )
+            for node, parts in sorted(orphan.parts.items())
+            for part in parts
+        ),
+    )
+
+
+def is_expired(orphan: Orphan, now: float, opens: float, lease_grace_seconds: float) -> bool:
+    """Return whether nobody came for it in the time that a lease lives without its client."""
+    return now > opens and now - orphan.heard_at > lease_grace_seconds

@@ -1,0 +1,83 @@
+"""What a decision says: a grant with its placements, or a refusal with its explanation.
+
+Values only. Every refusal carries a closed reason, one bounded line for a person and the nodes that were refused, so
+that nobody has to be asked twice why a gang waits.
+"""
+
+import dataclasses
+from typing import TypeAlias
+
+from admitter.model.lease import Placement
+from muster.model.vocabulary import WaitReason
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The settings that decisions rest on."""
+
+    gpu_resource: str = "nvidia.com/gpu"
+    """The resource that serves a request in whole GPUs."""
+    lenient_pick_risk: float = 0.0
+    """A restartable single may take lenient units up to this share of bad ids; 0: strict units only."""
+    search_steps: int = 20_000
+    """Most steps of the exact search that follows when best fit finds no place for several podsets."""
+    named_nodes: int = 32
+    """Most refused nodes listed in an explanation."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """A node that cannot take a single pod of the podset, and why."""
+
+    node: str
+    resource: str
+    reason: str
+    """NoSuchResource, Stale, Blind, Replicas, Topology, Full, TooSmall, HeldForOthers, or a vocabulary.Reason."""
+    detail: str
+    free: int = 0
+    """Units that the node itself would still admit."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a gang waits. How long it has waited is not in here: it changes by itself."""
+
+    reason: WaitReason
+    summary: str
+    """`needs 24 GPUs; 16 admissible on 2 of 4 nodes: n4 OVER GpuLost strict 0, ...; position 2`"""
+    position: int
+    """Place in the queue, from 1."""
+    needed_units: int = 0
+    available_units: int = 0
+    excluded: tuple[Exclusion, ...] = ()
+    excluded_more: int = 0
+    best_domain: str = ""
+    """Of a required topology: the domain that came nearest."""
+    changes_at: float | None = None
+    """Admitter's monotonic clock: when the answer can change by itself, if that is known."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A place for every member, all from one version of the view."""
+
+    placements: tuple[Placement, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """No place for every member: the podset that found none, and the nodes that could not take one pod of it."""
+
+    podset: str
+    placed: int
+    """Most pods of it that fit within one domain."""
+    units_admissible: int
+    """Units of its resource that the usable nodes admit, in whole pods or not."""
+    nodes_usable: int
+    nodes_seen: int
+    best_domain: str = ""
+    excluded: tuple[Exclusion, ...] = ()
+    """Every refused node, sorted by name."""
+
+
+Plan: TypeAlias = Grant | Shortfall

@@ -1,0 +1,112 @@
+"""What a client asks for: a gang of podsets that start together or not at all.
+
+Values only; core/request.py makes them from a message and checks them, so that a Gang in hand is a valid one.
+"""
+
+import dataclasses
+import enum
+from typing import TypeAlias
+
+
+class PodClass(enum.StrEnum):
+    """What a podset puts up with (design.md section 6, `muster.dev/class`)."""
+
+    GANG = "gang"
+    RESTARTABLE = "restartable"
+    """May be rejected once and started again: alone, it may take units at a pick risk."""
+    SHARED = "shared"
+    """Accepts time-sliced or MPS replicas."""
+
+
+class Level(enum.StrEnum):
+    """Topology domains a podset may ask for, finest first."""
+
+    ISLAND = "island"
+    NODE = "node"
+    CLIQUE = "clique"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyWish:
+    """All pods of the podset in one domain of this level."""
+
+    level: Level
+    required: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRequest:
+    """Whole GPUs a pod."""
+
+    gpus: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MigRequest:
+    """One MIG instance a pod, of at least this shape."""
+
+    compute_slices: int
+    min_memory_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRequest:
+    """Units of a named extended resource a pod."""
+
+    name: str
+    quantity: int
+
+
+Request: TypeAlias = GpuRequest | MigRequest | ResourceRequest
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Podset:
+    """Like pods of a gang."""
+
+    name: str
+    count: int
+    request: Request
+    topology: TopologyWish | None = None
+    pod_class: PodClass = PodClass.GANG
+    max_runtime_seconds: float | None = None
+
+    @property
+    def units_per_pod(self) -> int:
+        """Units of whatever resource serves it."""
+        match self.request:
+            case GpuRequest(gpus=gpus):
+                return gpus
+            case MigRequest():
+                return 1
+            case ResourceRequest(quantity=quantity):
+                return quantity
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    namespace: str
+    name: str
+    request_id: str
+    """The client's own: the same one attaches again to the same lease."""
+    priority: int = 0
+    podsets: tuple[Podset, ...]
+
+    @property
+    def full_name(self) -> str:
+        """namespace/name"""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def pods(self) -> int:
+        """Members in all."""
+        return sum(podset.count for podset in self.podsets)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A pod of the gang that the client has seen appear."""
+
+    podset: str
+    uid: str
+    node: str

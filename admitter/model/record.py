@@ -1,0 +1,75 @@
+"""What the admitter remembers of one gang, from its first word to some time after its end.
+
+Values only; core/lifecycle.py makes the next one from the last.
+"""
+
+import dataclasses
+import enum
+
+from admitter.model.decision import Explanation
+from admitter.model.gang import Gang, Member
+from admitter.model.lease import Lease, NodeLease
+from admitter.model.timeline import Timeline
+from muster.model.vocabulary import EndReason
+
+
+class GangState(enum.StrEnum):
+    WAITING = "waiting"
+    LEASED = "leased"
+    STARTED = "started"
+    ENDED = "ended"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    reason: EndReason
+    detail: str
+    at: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GangRecord:
+    gang: Gang
+    owner: str
+    """The client that asked; nobody else may attach to it."""
+    arrival: int
+    """Rises with every gang that asks."""
+    timeline: Timeline
+    state: GangState = GangState.WAITING
+    lease: Lease | None = None
+    members: tuple[Member, ...] = ()
+    """In the order in which they were reported, one a UID."""
+    seen: frozenset[str] = frozenset()
+    """UIDs of members whose units their node's agent has counted."""
+    strangers: frozenset[str] = frozenset()
+    """UIDs that the leased nodes had counted when the lease was made: not this gang's."""
+    why: Explanation | None = None
+    detached_at: float | None = None
+    """Since when its client's stream is gone; None while it is there."""
+    ending: Ending | None = None
+
+    @property
+    def key(self) -> str:
+        """namespace/name"""
+        return self.gang.full_name
+
+
+def node_leases(record: GangRecord) -> dict[str, tuple[NodeLease, ...]]:
+    """Return what each node is told of the gang's lease."""
+    result: dict[str, tuple[NodeLease, ...]] = {}
+    if record.lease is None:
+        return result
+    for placement in record.lease.placements:
+        uids = (m.uid for m in record.members if (m.node, m.podset) == (placement.node, placement.podset))
+        lease = NodeLease(
+            id=record.lease.id,
+            gang=record.key,
+            resource=placement.resource,
+            units=placement.units,
+            pod_uids=tuple(sorted(uids)),
+            request_id=record.gang.request_id,
+            podset=placement.podset,
+            units_per_pod=placement.units_per_pod,
+        )
+        result[placement.node] = (*result.get(placement.node, ()), lease)
+    return result

@@ -1,0 +1,88 @@
+"""One decision over the queue: priority, then first come, and nobody overtakes the head on units that it could use."""
+
+import hypothesis
+from hypothesis import strategies as st
+
+from admitter.core import offers, order
+from admitter.model.decision import Explanation, Grant, Policy
+from admitter.model.gang import ResourceRequest
+from muster.model.vocabulary import WaitReason
+from tests.admitter.clusters import GPU, a_gang, a_node, a_podset, a_resource, a_view
+
+POLICY = Policy()
+
+
+def decide(view, *gangs):
+    asks = [order.Ask(gang=gang, arrival=arrival) for arrival, gang in enumerate(gangs)]
+    answers = order.decide(asks, offers.of_view(view, {}, POLICY), offers.ideal(view), POLICY)
+    return {answer.gang.name: answer.answer for answer in answers}
+
+
+def test_higher_priority_goes_first():
+    answers = decide(a_view(("n1", 8)), a_gang(name="old", gpus=8), a_gang(name="urgent", gpus=8, priority=5))
+    assert isinstance(answers["urgent"], Grant)
+    assert answers["old"].reason is WaitReason.NOT_ENOUGH_UNITS
+
+
+def test_first_come_first_served_within_a_priority():
+    answers = decide(a_view(("n1", 8)), a_gang(name="b", gpus=8), a_gang(name="a", gpus=8))
+    assert isinstance(answers["b"], Grant)
+    assert answers["a"].position == 1
+
+
+def test_a_small_gang_does_not_overtake_the_head():
+    """Two GPUs are free of eight: the head wants all eight, the next one a single one."""
+    view = a_view(("n1", 2))
+    answers = decide(view, a_gang(name="big", gpus=8), a_gang(name="small", gpus=1))
+    assert answers["big"].reason is WaitReason.NOT_ENOUGH_UNITS
+    assert answers["small"].reason is WaitReason.BEHIND_OTHERS
+    assert "team-a/big" in answers["small"].summary
+    assert (answers["big"].position, answers["small"].position) == (1, 2)
+
+
+def test_units_that_the_head_cannot_use_are_free_for_others():
+    fpga = a_gang(a_podset(request=ResourceRequest(name="example.com/fpga", quantity=1)), name="fpga")
+    view = a_view(a_node("n1", {GPU: a_resource(2), "example.com/fpga": a_resource(1)}))
+    answers = decide(view, a_gang(name="big", gpus=8), fpga)
+    assert isinstance(answers["fpga"], Grant)
+
+
+def test_a_gang_beyond_the_fleet_holds_nobody_up():
+    answers = decide(a_view(("n1", 8)), a_gang(name="huge", count=1000), a_gang(name="small"))
+    assert answers["huge"].reason is WaitReason.NOT_ENOUGH_UNITS
+    assert isinstance(answers["small"], Grant)
+
+
+def test_a_new_term_answers_everybody_alike():
+    asks = [order.Ask(gang=a_gang(name=name), arrival=index) for index, name in enumerate("ab")]
+    answers = order.closed(asks, opens_at=1090.0, detail="a new term listens first")
+    assert [answer.answer.reason for answer in answers] == [WaitReason.NEW_TERM] * 2
+    assert [answer.answer.position for answer in answers] == [1, 2]
+    assert answers[0].answer.changes_at == 1090.0
+
+
+GANGS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=6)
+UNITS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 8), min_size=1, max_size=4)
+
+
+@hypothesis.given(UNITS, GANGS)
+def test_everyone_is_answered_and_no_node_is_promised_twice(units, shapes):
+    gangs = [
+        a_gang(name=f"g{index}", count=count, gpus=gpus, priority=priority)
+        for index, (count, gpus, priority) in enumerate(shapes)
+    ]
+    view = a_view(*units.items())
+    answers = decide(view, *gangs)
+    assert answers == decide(view, *gangs)
+    assert set(answers) == {gang.name for gang in gangs}
+    taken = {}
+    for answer in answers.values():
+        if isinstance(answer, Grant):
+            for placement in answer.placements:
+                taken[placement.node] = taken.get(placement.node, 0) + placement.units
+        else:
+            assert isinstance(answer, Explanation)
+            assert len(answer.excluded) + answer.excluded_more <= len(units)
+    assert all(count <= units[node] for node, count in taken.items())
+    waiting = sorted(answer.position for answer in answers.values() if isinstance(answer, Explanation))
+    assert waiting == list(range(1, len(waiting) + 1))
