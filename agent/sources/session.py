@@ -1,0 +1,111 @@
+"""Keep the reader's NVML session as the moment asks: open, short, or closed.
+
+In: the node's labels and the core's manners; a person's `muster-agent release`. Out: `set_session` calls on the reader, and
+the proof that came back (device files that a process of ours still holds: there must be none).
+
+Invariants: a release outranks everything until it ends, then the markers decide again. A mode counts as set only when the
+reader said so; until then it is asked for again in every cycle, and while `closed` is wanted nobody reads NVML, whether
+or not the reader has answered. A reader that is new knows no mode: `lost` forgets what the old one said.
+
+Not here: which marker asks for what (core.manners).
+"""
+
+import dataclasses
+import datetime
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from agent import clock as clocks
+from agent.model.history import History
+from muster.model import kube
+from muster.model.reading import Known, Reading, Unknown
+
+_LOG = structlog.get_logger(__name__)
+
+OPEN, CLOSED, SHORT = "open", "closed", "short"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A mode and why."""
+
+    mode: str
+    reason: str = ""
+
+
+class Manners(Protocol):
+    """What the node's markers ask for (core)."""
+
+    def __call__(self, node: Reading[kube.NodeObject], history: History, now: datetime.datetime) -> Wanted: ...
+
+
+class SessionSetter(Protocol):
+    """The reader's half: returns the device files that are still open once the mode is set."""
+
+    async def set_session(self, mode: str, reason: str) -> Reading[tuple[str, ...]]: ...
+
+
+class SessionKeeper:
+    """Follows the wanted mode."""
+
+    def __init__(
+        self,
+        *,
+        time: clocks.Clock,
+        reader: SessionSetter,
+        node: Callable[[], Reading[kube.NodeObject]],
+        manners: Manners,
+    ) -> None:
+        self._clock, self._reader, self._node, self._manners = time, reader, node, manners
+        self._released_until: float | None = None
+        self._wanted = Wanted(mode=OPEN)
+        self._confirmed = OPEN
+        self._open_files: tuple[str, ...] = ()
+
+    @property
+    def mode(self) -> str:
+        """The mode that is wanted, and so the one that reads must respect."""
+        return self._wanted.mode
+
+    @property
+    def proof(self) -> Reading[tuple[str, ...]]:
+        """Device files still open, once the reader has confirmed the wanted mode."""
+        if self._confirmed != self._wanted.mode:
+            return Unknown("NotConfirmed", f"the reader has not answered to {self._wanted.mode!r}")
+        return Known(self._open_files)
+
+    def release(self, seconds: float) -> None:
+        """Close NVML from the next cycle on, for so long."""
+        self._released_until = self._clock.monotonic() + seconds
+
+    def lost(self) -> None:
+        """Note that the reader is gone: its successor starts open."""
+        self._confirmed = ""
+
+    async def follow(self, history: History, now: datetime.datetime) -> None:
+        """Decide the mode and make the reader take it."""
+        wanted = self._decide(history, now)
+        if wanted.mode != self._wanted.mode:
+            _LOG.info("NVML session", mode=wanted.mode, reason=wanted.reason)
+        self._wanted = wanted
+        is_proven = wanted.mode != CLOSED or not self._open_files
+        if self._confirmed == wanted.mode and is_proven:
+            return
+        answer = await self._reader.set_session(wanted.mode, wanted.reason)
+        match answer:
+            case Known(open_files):
+                self._confirmed, self._open_files = wanted.mode, open_files
+                if wanted.mode == CLOSED and open_files:
+                    _LOG.warning("NVML is closed, yet device files are open", files=list(open_files))
+            case Unknown(reason, detail):
+                _LOG.warning("the reader did not take the session mode", mode=wanted.mode, reason=reason, detail=detail)
+
+    def _decide(self, history: History, now: datetime.datetime) -> Wanted:
+        if self._released_until is not None:
+            left = self._released_until - self._clock.monotonic()
+            if left > 0:
+                return Wanted(mode=CLOSED, reason="released by hand")
+            self._released_until = None
+        return self._manners(self._node(), history, now)

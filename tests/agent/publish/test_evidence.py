@@ -1,0 +1,83 @@
+"""The evidence file: what a restart keeps, and what it survives."""
+
+import datetime
+import json
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+import structlog.testing
+
+from agent.model.history import Evidence as Hit
+from agent.model.history import History
+from agent.publish import evidence
+
+NOW = datetime.datetime(2026, 12, 1, 10, tzinfo=datetime.UTC)
+HISTORY = History(started=True, boot_id="b1", evidence=(Hit(key="B2|nvidia.com/gpu|", since=NOW, samples=2),))
+
+
+def test_a_restart_goes_on_where_the_agent_stopped(tmp_path):
+    """History and learned maximum come back; the start counter has risen."""
+    first = evidence.EvidenceFile(tmp_path / "made" / "here", "b1")
+    began = first.start(100.0)
+    kept = evidence.dataclasses.replace(began, history=HISTORY, learned_gpus=8)
+    first.keep(kept)
+    again = evidence.EvidenceFile(tmp_path / "made" / "here", "b1").start(50.0)
+    assert again == evidence.dataclasses.replace(kept, start_counter=began.start_counter + 1)
+
+
+def test_another_boot_begins_anew(tmp_path):
+    """Nothing of the last boot counts."""
+    file = evidence.EvidenceFile(tmp_path, "b1")
+    file.keep(evidence.dataclasses.replace(file.start(1.0), history=HISTORY, learned_gpus=8))
+    assert evidence.EvidenceFile(tmp_path, "b2").start(1.0) == evidence.Evidence(boot_id="b2", start_counter=1000)
+
+
+def test_a_lost_file_does_not_lower_the_counter(tmp_path):
+    """An admitter keeps believing the higher counter, so it must rise even without a file."""
+    first = evidence.EvidenceFile(tmp_path, "b1").start(100.0)
+    (tmp_path / evidence.FILE_NAME).unlink()
+    assert evidence.EvidenceFile(tmp_path, "b1").start(101.0).start_counter > first.start_counter
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"null", b'{"schema": "muster.evidence/v9", "boot_id": "b1", "start_counter": 4}',
+                b'{"schema": "muster.evidence/v1", "boot_id": "b1", "start_counter": -4}', b"[" * 100_000]
+)  # fmt: skip
+def test_a_broken_file_is_said_and_ignored(tmp_path, content):
+    """The log names the file; the agent starts."""
+    (tmp_path / evidence.FILE_NAME).write_bytes(content)
+    with structlog.testing.capture_logs() as logs:
+        found = evidence.EvidenceFile(tmp_path, "b1").start(2.0)
+    assert found == evidence.Evidence(boot_id="b1", start_counter=2000)
+    assert [line["event"] for line in logs] == ["evidence is ignored: it cannot be read"]
+
+
+@hypothesis.given(st.binary(max_size=300))
+def test_no_content_raises(tmp_path_factory, content):
+    """Whatever the bytes, a start returns."""
+    folder = tmp_path_factory.mktemp("evidence")
+    (folder / evidence.FILE_NAME).write_bytes(content)
+    with structlog.testing.capture_logs():
+        assert evidence.EvidenceFile(folder, "b1").start(1.0).start_counter == 1000
+
+
+def test_a_directory_that_cannot_be_written_is_said(tmp_path):
+    """Evidence is worth a warning, not the agent."""
+    (tmp_path / "file").touch()
+    with structlog.testing.capture_logs() as logs:
+        evidence.EvidenceFile(tmp_path / "file" / "sub", "b1").start(1.0)
+    assert [line["log_level"] for line in logs] == ["warning", "warning"] or [line["log_level"] for line in logs] == [
+        "warning"
+    ]
+
+
+def test_nothing_new_writes_nothing(tmp_path):
+    """A steady node does not touch its file."""
+    file = evidence.EvidenceFile(tmp_path, "b1")
+    kept = file.start(1.0)
+    before = (tmp_path / evidence.FILE_NAME).stat()
+    file.keep(kept)
+    after = (tmp_path / evidence.FILE_NAME).stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert json.loads((tmp_path / evidence.FILE_NAME).read_text())["boot_id"] == "b1"

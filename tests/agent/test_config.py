@@ -1,0 +1,66 @@
+"""The agent's configuration: every problem at once, and no scaled time on a real node."""
+
+import pytest
+
+from agent import config
+from muster.settings import InvalidSettings
+
+
+def problems(flags=None, environ=None):
+    with pytest.raises(InvalidSettings) as caught:
+        config.from_flags(flags or {}, environ or {})
+    return "\n".join(caught.value.problems)
+
+
+def test_a_node_name_is_all_it_takes():
+    """Everything else has a default that fits a DaemonSet."""
+    made = config.from_flags({}, {"MUSTER_AGENT_NODE": "gpu-a1"})
+    assert made.node == "gpu-a1"
+    assert made.ready_seconds == 15
+
+
+def test_all_problems_at_once():
+    """Names, addresses and files are told together, each with its flag."""
+    said = problems(
+        {
+            "node": "GPU_A1",
+            "admitters": "host-without-port,ok:1",
+            "metrics_address": ":99999",
+            "tls_ca": "/nowhere/ca.pem",
+            "reader_arguments": "'unclosed",
+            "log_level": "loud",
+        }
+    )
+    for flag in (
+        "--node",
+        "--admitters",
+        "--metrics-address",
+        "--tls-ca",
+        "--tls-key",
+        "--reader-arguments",
+        "--log-level",
+    ):
+        assert flag in said
+
+
+def test_scaled_time_needs_a_word():
+    """A duration table that runs faster is refused outside tests and demo."""
+    assert "--time-scale" in problems({"node": "a", "time_scale": "20"})
+    allowed = config.from_flags({"node": "a", "time_scale": "20"}, {config.ALLOW_TIME_SCALE: "1"})
+    assert allowed.time_scale == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("h:1", ("h", 1)), ("[::1]:9400", ("::1", 9400)), (":80", ("", 80)), ("10.0.0.1:0", ("10.0.0.1", 0))],
+)
+def test_addresses(text, parts):
+    """host:port, with IPv6 in brackets."""
+    assert config.split_address(text) == parts
+
+
+@pytest.mark.parametrize("text", ["h", "h:", "::1:80", "h:70000", "a b:1", "h:1:2"])
+def test_what_is_no_address(text):
+    """No guessing."""
+    with pytest.raises(ValueError, match="host:port"):
+        config.split_address(text)
