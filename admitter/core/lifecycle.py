@@ -90,7 +90,10 @@ def observed(record: GangRecord, view: ClusterView, now: float) -> GangRecord:
         return record
     stamp = Known(Stamp(at=now, by=StampedBy.AGENT))
     return dataclasses.replace(
-        record, state=GangState.STARTED, timeline=dataclasses.replace(record.timeline, has_devices=stamp)
+        record,
+        state=GangState.STARTED,
+        lease=_filled(record),
+        timeline=dataclasses.replace(record.timeline, has_devices=stamp),
     )
 
 
@@ -100,9 +103,11 @@ def ended(record: GangRecord, reason: EndReason, detail: str, now: float) -> Gan
     return dataclasses.replace(record, state=GangState.ENDED, lease=None, why=None, ending=ending)
 
 
-def is_abandoned(record: GangRecord, now: float, lease_grace_seconds: float) -> bool:
-    """Return whether its client has been away for longer than a lease lives without it."""
-    return record.detached_at is not None and now - record.detached_at > lease_grace_seconds
+def is_abandoned(record: GangRecord, view: ClusterView, now: float, lease_grace_seconds: float) -> bool:
+    """Return whether its client has been away for longer than a lease lives without it, and no pod of it has devices."""
+    if record.detached_at is None or now - record.detached_at <= lease_grace_seconds:
+        return False
+    return not any(_is_counted(member, view) for member in record.members)
 
 
 def still_stands(record: GangRecord, view: ClusterView, leases: Leases, policy: Policy) -> bool:
@@ -119,6 +124,17 @@ def still_stands(record: GangRecord, view: ClusterView, leases: Leases, policy: 
             back[node, resource] = sum(pod.units for pod in report.counted if pod.uid not in record.strangers)
     supply = offers.of_view(view, leases, policy, nodes=nodes, back=back)
     return admit.holds(record.gang, record.lease.placements, supply, policy)
+
+
+def _filled(record: GangRecord) -> Lease:
+    """Return the lease without the places that its pods did not take: they went elsewhere, where they are counted."""
+    assert record.lease is not None
+    kept = []
+    for place in record.lease.placements:
+        here = sum(1 for member in record.members if (member.node, member.podset) == (place.node, place.podset))
+        if here:
+            kept.append(dataclasses.replace(place, pods=min(place.pods, here)))
+    return dataclasses.replace(record.lease, placements=tuple(kept))
 
 
 def _is_counted(member: Member, view: ClusterView) -> bool:

@@ -73,11 +73,18 @@ def heard(orphans: Mapping[str, Orphan], node: str, leases: Iterable[NodeLease],
 
 
 def claimed(orphans: Mapping[str, Orphan], gang: Gang) -> Orphan | None:
-    """Return the orphan that is this gang's own: same name, same request."""
+    """Return the orphan that is this gang's own: same name, same request.
+
+    Of several (an agent was away when the older one was given up) the one whose pods exist, then the most complete.
+    """
     mine = [
         orphan for orphan in orphans.values() if (orphan.gang, orphan.request_id) == (gang.full_name, gang.request_id)
     ]
-    return min(mine, key=lambda orphan: (orphan.heard_at, orphan.id), default=None)
+    return min(
+        mine,
+        key=lambda orphan: (not orphan.has_members, not is_whole(gang, orphan), -len(orphan.parts), orphan.id),
+        default=None,
+    )
 
 
 def fate(gang: Gang, orphan: Orphan, *, has_members: bool, is_open: bool) -> Fate:

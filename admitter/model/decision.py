@@ -81,3 +81,18 @@ class Shortfall:
 
 
 Plan: TypeAlias = Grant | Shortfall
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One decision, for the log."""
+
+    kind: str
+    """opened, waiting, leased, adopted, revoked, started, ended, orphan-heard, orphan-released"""
+    gang: str
+    actor: str
+    """`client:NAME`, or `admitter`."""
+    rule: str
+    """What decided: admit, order, new-term, recover, lifecycle, client."""
+    detail: str = ""
+    lease_id: str = ""

@@ -54,6 +54,20 @@ class GangRecord:
         return self.gang.full_name
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the book knows of its term."""
+
+    term: int
+    prefix: str
+    """Of the ids of its own leases: the term and something that no other process has."""
+    opens_at: float
+    lease_grace_seconds: float = 60.0
+    """A lease without pods lives as long as its client's stream plus this (design.md section 6)."""
+    ended_kept_seconds: float = 600.0
+    """How long an ended gang can still be asked about."""
+
+
 def node_leases(record: GangRecord) -> dict[str, tuple[NodeLease, ...]]:
     """Return what each node is told of the gang's lease."""
     result: dict[str, tuple[NodeLease, ...]] = {}

@@ -35,7 +35,9 @@ def a_resource(admit=8, *, verdict=None, reason="", lenient=None, risk=0.0, size
     )
 
 
-def a_node(name, resources=8, *, heard=NOW, islands=None, clique="", leases=(), sequence=1, boot="boot", lease_term=0):
+def a_node(
+    name, resources=8, *, heard=NOW, islands=None, clique="", leases=(), sequence=1, boot="boot", lease_term=0, term=1
+):
     """A node; `resources` is a number of free GPUs or a mapping of reports. `islands`: island name of each GPU."""
     if not isinstance(resources, dict):
         resources = {GPU: resources if isinstance(resources, ResourceReport) else a_resource(resources)}
@@ -57,6 +59,7 @@ def a_node(name, resources=8, *, heard=NOW, islands=None, clique="", leases=(), 
         heard_at=heard,
         leases=leases,
         lease_term=lease_term,
+        snapshot_term=term,
     )
 
 

@@ -69,10 +69,30 @@ def test_the_last_word_on_a_member_counts():
 
 
 def test_a_lease_outlives_its_client_by_the_grace():
+    view = a_view(("n1", 8))
+    record = lifecycle.detached(a_leased(view), NOW)
+    assert not lifecycle.is_abandoned(record, view, NOW + 60, 60)
+    assert lifecycle.is_abandoned(record, view, NOW + 61, 60)
+    assert not lifecycle.is_abandoned(lifecycle.attached(record), view, NOW + 61, 60)
+
+
+def test_a_lease_outlives_its_client_while_its_pods_have_devices():
     record = lifecycle.detached(a_leased(a_view(("n1", 8))), NOW)
-    assert not lifecycle.is_abandoned(record, NOW + 60, 60)
-    assert lifecycle.is_abandoned(record, NOW + 61, 60)
-    assert not lifecycle.is_abandoned(lifecycle.attached(record), NOW + 61, 60)
+    record = lifecycle.joined(record, Member(podset="main", uid="u1", node="n1"), NOW)
+    running, gone = a_view(a_node("n1", a_resource(7, counted=[("u1", 1)]))), a_view(("n1", 8))
+    assert not lifecycle.is_abandoned(record, running, NOW + 3600, 60)
+    assert lifecycle.is_abandoned(record, gone, NOW + 3600, 60)
+
+
+def test_places_that_the_pods_did_not_take_are_released_at_the_start():
+    """Two places on n1; one pod went to n2 instead."""
+    record = a_leased(a_view(("n1", 2), ("n2", 8)), count=2)
+    for uid, node in (("u1", "n1"), ("u2", "n2")):
+        record = lifecycle.joined(record, Member(podset="main", uid=uid, node=node), NOW)
+    view = a_view(a_node("n1", a_resource(1, counted=[("u1", 1)])), a_node("n2", a_resource(7, counted=[("u2", 1)])))
+    record = lifecycle.observed(record, view, NOW)
+    assert record.state is GangState.STARTED
+    assert {node: leases[0].units for node, leases in node_leases(record).items()} == {"n1": 1}
 
 
 def test_the_end_holds_nothing():

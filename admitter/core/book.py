@@ -1,0 +1,293 @@
+"""The book of one term: every gang, every lease, every orphan, and the decision pass over them.
+
+Input: what clients say (open, join, end, detach) and cluster views. Output: records that have changed, and an Event for
+every decision, for the decision log.
+
+Invariant: one pass takes all its answers from one view; the leases of records and orphans together are all that is
+subtracted. A gang holds one lease at most. Nothing new is granted before `opens_at`.
+
+Why a mutable book around pure functions: each step of a gang's life is a function of its record (lifecycle.py), and the
+book is no more than the table in which the newest record stands.
+"""
+
+import collections
+import dataclasses
+
+from admitter.core import lifecycle, offers, order, recover
+from admitter.core.recover import Fate, Orphan
+from admitter.model.decision import Event, Explanation, Grant, Policy
+from admitter.model.gang import Gang, Member
+from admitter.model.lease import Lease, NodeLease
+from admitter.model.nodecapacity import ClusterView
+from admitter.model.record import GangRecord, GangState, Terms, node_leases
+from muster.model.vocabulary import EndReason
+
+_MAX_ENDED = 10_000
+_MAX_RELEASED = 100_000
+"""Ids of earlier terms' leases that are over; a late report must not bring them back."""
+
+
+class Conflict(Exception):
+    """The request cannot be attached. `reason` is an EndReason, or empty if the caller may not even know why."""
+
+    def __init__(self, reason: EndReason | None, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class Book:
+    """Belongs to one event loop; nothing in here waits."""
+
+    def __init__(self, terms: Terms, policy: Policy) -> None:
+        self.terms = terms
+        self.records: dict[str, GangRecord] = {}
+        self.orphans: dict[str, Orphan] = {}
+        self.events: list[Event] = []
+        """Since somebody took them last."""
+        self.overtaken_by = 0
+        """A term that agents have heard of and that cannot be before this one: the term counter was lost."""
+        self._policy = policy
+        self._arrivals = 0
+        self._lease_number = 0
+        self._released: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._heard: dict[str, tuple[NodeLease, ...]] = {}
+        self._absent_since: dict[str, float] = {}
+
+    def open(self, gang: Gang, owner: str, now: float) -> GangRecord:
+        """Return the record that the client is attached to now; Conflict if it may not be."""
+        known = self.records.get(gang.full_name)
+        if known is not None:
+            if known.owner != owner:
+                raise Conflict(None, f"{gang.full_name} belongs to another client")
+            if known.gang.request_id == gang.request_id:
+                if known.gang != gang:
+                    raise Conflict(EndReason.INVALID_REQUEST, "open: differs from what this request_id asked before")
+                return self._keep(lifecycle.attached(known))
+            if known.state is not GangState.ENDED:
+                raise Conflict(EndReason.DUPLICATE, f"request {known.gang.request_id} of this gang is {known.state}")
+        self._arrivals += 1
+        record = lifecycle.opened(gang, owner, self._arrivals, now)
+        self._note("opened", record, f"client:{owner}", "client", f"{gang.pods} pods, request {gang.request_id}")
+        return self._keep(record)
+
+    def join(self, key: str, member: Member, now: float) -> GangRecord:
+        """A pod of the gang exists."""
+        record = self.records[key]
+        return record if record.state is GangState.ENDED else self._keep(lifecycle.joined(record, member, now))
+
+    def end(self, key: str, detail: str, now: float) -> GangRecord:
+        """The client says that the gang is over."""
+        record = self.records[key]
+        if record.state is GangState.ENDED:
+            return record
+        return self._end(record, EndReason.FINISHED, detail, now, actor=f"client:{record.owner}")
+
+    def detach(self, key: str, now: float) -> None:
+        """The client's stream is gone."""
+        if key in self.records:
+            self._keep(lifecycle.detached(self.records[key], now))
+
+    def renew(self, terms: Terms) -> None:
+        """Go on under a higher term: listen to everybody anew. Leases keep their ids."""
+        self.terms = dataclasses.replace(terms, prefix=self.terms.prefix)
+        self.overtaken_by = 0
+        self._heard.clear()
+
+    def is_open(self, now: float) -> bool:
+        """Return whether the term grants anything yet."""
+        return now >= self.terms.opens_at
+
+    def waiting(self) -> list[GangRecord]:
+        """Return the gangs of the queue."""
+        return [record for record in self.records.values() if record.state is GangState.WAITING]
+
+    def leases(self, without: str = "") -> dict[str, tuple[NodeLease, ...]]:
+        """Return all leases by node, less those of the gang `without`."""
+        result: dict[str, tuple[NodeLease, ...]] = {}
+        parts = [node_leases(record) for key, record in self.records.items() if key != without]
+        parts += [dict(orphan.parts) for orphan in self.orphans.values()]
+        for part in parts:
+            for node, leases in part.items():
+                result[node] = (*result.get(node, ()), *leases)
+        return result
+
+    def decide(self, view: ClusterView, now: float) -> None:
+        """Take one decision pass over everything from one view."""
+        view = self._of_this_term(view)
+        self._hear(view, now)
+        claiming = self._claim(view, now)
+        self._forget(view, now)
+        self._recheck(view, now)
+        for record in list(self.records.values()):
+            observed = lifecycle.observed(record, view, now)
+            if observed is not record:
+                self._keep(observed)
+                if observed.state is GangState.STARTED:
+                    self._note("started", observed, "admitter", "lifecycle", "every member has its devices")
+        self._serve(view, now, claiming)
+
+    def _serve(self, view: ClusterView, now: float, claiming: frozenset[str]) -> None:
+        """Answer the queue."""
+        asks = [
+            order.Ask(gang=record.gang, arrival=record.arrival)
+            for record in self.waiting()
+            if record.key not in claiming
+        ]
+        if not asks:
+            return
+        if self.is_open(now):
+            supply = offers.of_view(view, self.leases(), self._policy)
+            answers = order.decide(asks, supply, offers.ideal(view), self._policy)
+        else:
+            detail = (
+                f"term {self.terms.term} listens to the nodes and clients of the last one before it grants anything"
+            )
+            answers = order.closed(asks, self.terms.opens_at, detail)
+        for answer in answers:
+            record = self.records[answer.gang.full_name]
+            match answer.answer:
+                case Grant() as grant:
+                    self._grant(record, grant, view, now)
+                case Explanation() as why:
+                    self._refuse(record, why)
+
+    def _grant(self, record: GangRecord, grant: Grant, view: ClusterView, now: float) -> None:
+        self._lease_number += 1
+        lease = Lease(
+            id=f"{self.terms.prefix}-{self._lease_number}",
+            term=self.terms.term,
+            snapshot_version=view.version,
+            placements=grant.placements,
+        )
+        record = self._keep(lifecycle.leased(record, grant, lease, view, now))
+        nodes = len({placement.node for placement in grant.placements})
+        self._note("leased", record, "admitter", "admit", f"{record.gang.pods} pods on {nodes} nodes")
+
+    def _refuse(self, record: GangRecord, why: Explanation) -> None:
+        if record.why != why:
+            self._keep(lifecycle.refused(record, why))
+            if record.why is None or record.why.reason is not why.reason:
+                self._note("waiting", record, "admitter", "order", f"{why.reason}: {why.summary}")
+
+    def _of_this_term(self, view: ClusterView) -> ClusterView:
+        """Return the view of the nodes that have said in this term what they hold: nothing is granted on another."""
+        nodes = {name: state for name, state in view.nodes.items() if state.snapshot_term == self.terms.term}
+        return dataclasses.replace(view, nodes=nodes)
+
+    def _hear(self, view: ClusterView, now: float) -> None:
+        """Take over what the agents say they hold."""
+        for node, state in view.nodes.items():
+            if self._heard.get(node) is state.leases:
+                continue
+            self._heard[node] = state.leases
+            held = {record.lease.id for record in self.records.values() if record.lease is not None}
+            foreign = tuple(
+                lease
+                for lease in state.leases
+                if not self._is_own(lease.id) and lease.id not in held and lease.id not in self._released
+            )
+            if state.lease_term > self.terms.term or (foreign and state.lease_term == self.terms.term):
+                self.overtaken_by = max(self.overtaken_by, state.lease_term)
+            known = set(self.orphans)
+            self.orphans = recover.heard(self.orphans, node, foreign, now)
+            for identifier in self.orphans.keys() - known:
+                self._note_orphan("orphan-heard", self.orphans[identifier], f"from {node}")
+
+    def _is_own(self, identifier: str) -> bool:
+        return identifier.startswith(f"{self.terms.prefix}-")
+
+    def _claim(self, view: ClusterView, now: float) -> frozenset[str]:
+        """Give orphans back to the gangs that came for them; return the gangs that wait for the rest of theirs."""
+        waiting = set()
+        for record in self.waiting():
+            orphan = recover.claimed(self.orphans, record.gang)
+            if orphan is None:
+                continue
+            fate = recover.fate(record.gang, orphan, has_members=bool(record.members), is_open=self.is_open(now))
+            if fate is Fate.WAIT:
+                waiting.add(record.key)
+                detail = f"its lease {orphan.id} is not complete: {len(orphan.parts)} nodes heard"
+                (answer,) = order.closed(
+                    [order.Ask(gang=record.gang, arrival=record.arrival)], self.terms.opens_at, detail
+                )
+                assert isinstance(answer.answer, Explanation)
+                self._refuse(record, answer.answer)
+                continue
+            self._release(orphan, fate.value)
+            if fate is Fate.ADOPT:
+                self._adopt(record, orphan, view, now)
+            elif fate is Fate.LOST:
+                detail = f"places of lease {orphan.id} are missing on nodes that were not heard in this term"
+                self._end(record, EndReason.LEASE_LOST, detail, now)
+        return frozenset(waiting)
+
+    def _adopt(self, record: GangRecord, orphan: Orphan, view: ClusterView, now: float) -> None:
+        record = lifecycle.adopted(record, recover.lease(orphan, self.terms.term, view.version), now)
+        for node, part in ((node, part) for node, parts in orphan.parts.items() for part in parts):
+            for uid in part.pod_uids:
+                record = lifecycle.joined(record, Member(podset=part.podset, uid=uid, node=node), now)
+        self._keep(record)
+        self._note("adopted", record, "admitter", "recover", f"from {len(orphan.parts)} nodes")
+
+    def _recheck(self, view: ClusterView, now: float) -> None:
+        """Give up the leases of gangs of which nothing exists and whose nodes would not be granted today."""
+        self._absent_since = {
+            node: self._absent_since.get(node, now) for node in self.leases() if node not in view.nodes
+        }
+        for record in list(self.records.values()):
+            if record.state is not GangState.LEASED or record.members:
+                continue
+            assert record.lease is not None
+            absent = [place.node for place in record.lease.placements if place.node in self._absent_since]
+            # An agent that starts anew is gone for a moment; it gets the time that a silent one has.
+            if any(now - self._absent_since[node] <= view.node_ttl_seconds for node in absent):
+                continue
+            if not lifecycle.still_stands(record, view, self.leases(without=record.key), self._policy):
+                self._note("revoked", record, "admitter", "admit", "its places no longer stand and no pod has appeared")
+                self._release_id(record.lease.id)
+                self._keep(lifecycle.revoked(record))
+
+    def _forget(self, view: ClusterView, now: float) -> None:
+        """End what nobody comes back for, and drop what ended long ago."""
+        for orphan in list(self.orphans.values()):
+            if recover.is_expired(orphan, now, self.terms.opens_at, self.terms.lease_grace_seconds):
+                self._release(orphan, "nobody came for it")
+        for record in list(self.records.values()):
+            if record.ending is not None:
+                if now - record.ending.at > self.terms.ended_kept_seconds or len(self.records) > _MAX_ENDED:
+                    del self.records[record.key]
+            elif lifecycle.is_abandoned(record, view, now, self.terms.lease_grace_seconds):
+                self._end(record, EndReason.CLIENT_GONE, "its client did not come back", now)
+
+    def _end(
+        self, record: GangRecord, reason: EndReason, detail: str, now: float, actor: str = "admitter"
+    ) -> GangRecord:
+        self._note("ended", record, actor, "lifecycle", f"{reason}: {detail}")
+        if record.lease is not None:
+            self._release_id(record.lease.id)
+        return self._keep(lifecycle.ended(record, reason, detail, now))
+
+    def _release(self, orphan: Orphan, why: str) -> None:
+        del self.orphans[orphan.id]
+        self._release_id(orphan.id)
+        self._note_orphan("orphan-released", orphan, why)
+
+    def _release_id(self, identifier: str) -> None:
+        if not self._is_own(identifier):
+            self._released[identifier] = None
+            while len(self._released) > _MAX_RELEASED:
+                self._released.popitem(last=False)
+
+    def _keep(self, record: GangRecord) -> GangRecord:
+        self.records[record.key] = record
+        return record
+
+    def _note(self, kind: str, record: GangRecord, actor: str, rule: str, detail: str) -> None:
+        lease_id = record.lease.id if record.lease is not None else ""
+        self.events.append(Event(kind=kind, gang=record.key, actor=actor, rule=rule, detail=detail, lease_id=lease_id))
+
+    def _note_orphan(self, kind: str, orphan: Orphan, detail: str) -> None:
+        self.events.append(
+            Event(kind=kind, gang=orphan.gang, actor="admitter", rule="recover", detail=detail, lease_id=orphan.id)
+        )
