@@ -1,1 +1,1 @@
-"""A node without hardware: the fake kubelet and its state file."""
+"""A node without hardware: host files around the fake driver, and the fake kubelet."""

@@ -1,6 +1,6 @@
 """The state file on disk: written whole, read back, and reset only while nobody has the driver open.
 
-In: a State and a path. Out: the file that the library re-reads, `<path>.sessions/` telling who has a session, and the
+In: a State and a path. Out: the file that the library re-reads, a folder beside it telling who has a session, and the
 environment that makes a child process load the fake.
 
 Invariant: a file is replaced, never edited; a GPU that was lost may only come back with a reset or a reboot written down.
@@ -57,7 +57,8 @@ def environment(path: PathLike) -> dict[str, str]:
 
 def sessions(path: PathLike) -> tuple[int, ...]:
     """List the processes that have the driver open."""
-    folder = pathlib.Path(f"{path}.sessions")
+    target = pathlib.Path(path)
+    folder = target.with_name(f"nvidia-sessions-of-{target.name}")  # session.c says why
     return tuple(sorted(int(file.name) for file in folder.glob("*") if _is_locked(file)))
 
 
