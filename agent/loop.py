@@ -40,8 +40,8 @@ STORM_SECONDS = 0.2
 CYCLE_DEADLINE_SECONDS = 30.0
 """Beyond every deadline inside a cycle; reached only through a bug."""
 
-WATCH_PAUSE_SECONDS = (0.2, 5.0)
-"""First and longest pause before the reader is watched again."""
+READER_AWAY = "reader_away"
+"""State of agent.sources.reader.SessionEvent when the stream to the reader broke."""
 
 _BLINDED = Unknown("AgentFailed", "the agent's own cycle failed")
 
@@ -76,7 +76,6 @@ class Keeper(Protocol):
 
 Judge = Callable[[History, planes.Observation, bool], tuple[History, NodeReport]]
 TopologyOf = Callable[[Reading[planes.Nvml], Topology], Topology]
-Watch = Callable[[], AsyncIterator[Any]]
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -132,22 +131,20 @@ class Loop:
             await self.cycle(fresh=fresh)
             fresh = await self._until_next(started)
 
-    async def watch(self, events: Watch) -> None:
-        """Turn the reader's events into wake-ups until cancelled; a stream that ends is opened again."""
-        shortest, longest = WATCH_PAUSE_SECONDS
-        pause = shortest
-        while True:
-            try:
-                async for event in events():
-                    pause = shortest
-                    self.wake(str(getattr(event, "kind", type(event).__name__)))
-            except (OSError, RuntimeError) as error:
-                _LOG.debug("the reader's events stopped", error=str(error))
-            self._board.events["reader_losses"] += 1
-            self._session.lost()
-            self.wake("ReaderLost")
-            await self._sleep(pause)
-            pause = min(pause * 2, longest)
+    async def watch(self, events: AsyncIterator[Any]) -> None:
+        """Turn the reader's events into wake-ups until cancelled.
+
+        The stream itself says when the reader is away, at every try to reach it; only the first is news.
+        """
+        is_away = False
+        async for event in events:
+            was_away, is_away = is_away, getattr(event, "state", "") == READER_AWAY
+            if is_away and was_away:
+                continue
+            if is_away:
+                self._board.events["reader_losses"] += 1
+                self._session.lost()
+            self.wake(str(getattr(event, "kind", type(event).__name__)))
 
     async def cycle(self, *, fresh: bool) -> None:
         """Observe, judge, publish; never raises."""

@@ -1,50 +1,19 @@
-"""Put together what several sources say about one thing.
+"""Put together what the reader and the admitter say about a device plugin.
 
-In: the reader's half and the admitter's half of the device plugins; this pass's and the last pass's GPUs. Out: the planes
-of an Observation. Pure.
+In: the process half (the reader's) and the pod half (the slice's). Out: the `plugins` plane of an Observation. Pure.
 
-Invariant: a value is carried over only onto the device with the same UUID, and only where this pass did not ask
-(NotCollected): a field that was asked for and failed keeps its reason.
+Invariant: one half alone is kept; nothing one side knows is lost because the other is silent.
 """
 
 import dataclasses
-from collections.abc import Mapping
 
-from agent.model import planes
 from muster.model import kube
-from muster.model.reading import NOT_COLLECTED, Known, Reading, Unknown
-
-STATIC = ("product", "memory_bytes", "numa_node", "nvlinks", "events_supported", "persistence", "licence")
-"""Read once per generation of the driver's devices."""
-
-PROCESSES = ("processes",)
-"""Read every 30 s and on change (design.md section 7)."""
+from muster.model.reading import Known, Reading, Unknown
 
 _POD_HALF = ("pod", "pod_phase", "restarts", "crash_looping", "message", "version")
 """What only the API server knows of a plugin."""
 
 Plugins = Reading[tuple[kube.Plugin, ...]]
-
-
-def carry(fresh: planes.Nvml, before: Mapping[str, planes.Gpu]) -> planes.Nvml:
-    """Return the pass with what it did not ask for taken from the last one."""
-    return dataclasses.replace(fresh, devices=tuple(_carry_gpu(gpu, before.get(gpu.uuid)) for gpu in fresh.devices))
-
-
-def lacks_static(nvml: planes.Nvml) -> bool:
-    """Return whether a device that answers has static facts nobody has read yet."""
-    return any(not gpu.error and gpu.product == NOT_COLLECTED for gpu in nvml.devices)
-
-
-def _carry_gpu(gpu: planes.Gpu, before: planes.Gpu | None) -> planes.Gpu:
-    if before is None or not gpu.uuid:
-        return gpu
-    kept = {
-        name: getattr(before, name)
-        for name in (*STATIC, *PROCESSES)
-        if getattr(gpu, name) == NOT_COLLECTED and getattr(before, name) != NOT_COLLECTED
-    }
-    return dataclasses.replace(gpu, **kept) if kept else gpu
 
 
 def plugins(process_half: Plugins, pod_half: Plugins) -> Plugins:

@@ -54,7 +54,7 @@ class Reader(Protocol):
     async def read_pci(self) -> Reading[tuple[planes.PciFunction, ...]]: ...
     async def read_device_nodes(self) -> Reading[tuple[planes.DeviceNode, ...]]: ...
     async def read_kernel_log(self) -> Reading[tuple[planes.KernelRecord, ...]]: ...
-    async def read_host(self) -> Reading[Any]: ...
+    async def read_host(self) -> Host: ...
     async def read_mps(self) -> Reading[planes.Mps]: ...
     async def read_cdi(self) -> Reading[tuple[planes.CdiSpec, ...]]: ...
 
@@ -116,10 +116,10 @@ class Sampler:
         self._node, self._clock = node, time
         self._reader, self._kubelet, self._checkpoint, self._slices = reader, kubelet, checkpoint, slices
         self._periods = periods
-        self._gpus: dict[str, planes.Gpu] = {}
+        self._static_due = True
         self._last_pods: Pods = NOT_COLLECTED
         self._read_at: dict[str, float] = {}
-        self._cached: dict[str, Reading[Any]] = {}
+        self._cached: dict[str, Any] = {}
 
     async def sample(self, *, fresh: bool, nvml_closed: bool, expected: planes.Expected | None) -> Sample:
         """Return one sample. `fresh`: something happened, so that no cached plane may answer."""
@@ -135,25 +135,25 @@ class Sampler:
             if view.read_at is not None:
                 self._read_at[name] = view.read_at
         self._last_pods = pair.pods
-        host = other["host"]
+        host: Host = other["host"]
         content = view.content
         observation = planes.Observation(
             node=self._node,
             taken_at=self._clock.utc(),
-            boot=_of_host(host, "boot"),
+            boot=host.boot,
             nvml=nvml,
             pci=other["pci"],
             device_nodes=other["device_nodes"],
             kernel_log=other["kernel_log"],
             kubelet=Known(
                 planes.Kubelet(
-                    started_at=_of_host(host, "kubelet_started_at"),
+                    started_at=host.kubelet_started_at,
                     allocatable=pair.allocatable,
                     pods=pair.pods,
                     checkpoint=checkpoint,
                 )
             ),
-            plugins=merge.plugins(_of_host(host, "plugins"), content.plugins),
+            plugins=merge.plugins(host.plugins, content.plugins),
             dra=content.dra,
             cdi=other["cdi"],
             mps=other["mps"],
@@ -205,27 +205,25 @@ class Sampler:
         return Pair(allocatable=first, pods=second)
 
     async def _read_nvml(self, *, fresh: bool, pods: Pods) -> Reading[planes.Nvml]:
-        with_processes = fresh or pods != self._last_pods or self._is_due("processes", self._periods.processes)
-        reading = await self._reader.read_nvml(with_static=fresh or not self._gpus, with_processes=with_processes)
-        match reading:
-            case Known(nvml) if merge.lacks_static(merge.carry(nvml, self._gpus)):
-                # A device that was not there before: its static facts cannot come from anywhere else.
-                with_processes = True
-                reading = await self._reader.read_nvml(with_static=True, with_processes=True)
-        match reading:
-            case Known(nvml):
-                whole = merge.carry(nvml, self._gpus)
-                self._gpus = {gpu.uuid: gpu for gpu in whole.devices if gpu.uuid}
-                self._read_at["nvml"] = self._clock.monotonic()
-                if with_processes:
-                    self._read_at["processes"] = self._clock.monotonic()
-                return Known(whole)
-            case Unknown():
-                return reading
+        """Read the hot facts; the others only when due, and never on the way of an event.
 
-    async def _read_others(self, *, fresh: bool) -> Mapping[str, Reading[Any]]:
+        The reader's client keeps static facts and process lists from pass to pass, by UUID, and reads a new device whole
+        by itself. What an event changed in them is read at the next poll.
+        """
+        changed = pods != self._last_pods
+        processes = changed or (not fresh and self._is_due("processes", self._periods.processes))
+        static = self._static_due and not fresh
+        reading = await self._reader.read_nvml(with_static=static, with_processes=processes)
+        if isinstance(reading, Known):
+            self._static_due = (self._static_due or fresh) and not static
+            self._note("nvml", reading)
+            if processes:
+                self._note("processes", reading)
+        return reading
+
+    async def _read_others(self, *, fresh: bool) -> Mapping[str, Any]:
         reader, slow = self._reader, self._periods.slow
-        calls: Mapping[str, tuple[float, Callable[[], Awaitable[Reading[Any]]]]] = {
+        calls: Mapping[str, tuple[float, Callable[[], Awaitable[Any]]]] = {
             "host": (0, reader.read_host),
             "device_nodes": (0, reader.read_device_nodes),
             "kernel_log": (0, reader.read_kernel_log),
@@ -242,21 +240,13 @@ class Sampler:
     def _is_due(self, plane: str, period: float) -> bool:
         """Due when never read, when the last try failed, or when the value is old."""
         last = self._read_at.get(plane)
-        failed = isinstance(self._cached.get(plane, NOT_COLLECTED), Unknown) and plane != "processes"
+        failed = isinstance(self._cached.get(plane), Unknown)
         return last is None or failed or self._clock.monotonic() - last >= period
 
-    def _note(self, plane: str, reading: Reading[Any]) -> Any:
-        if isinstance(reading, Known):
+    def _note(self, plane: str, reading: Any) -> Any:
+        if not isinstance(reading, Unknown):
             self._read_at[plane] = self._clock.monotonic()
         return reading
-
-
-def _of_host(host: Reading[Host], name: str) -> Any:
-    match host:
-        case Known(value):
-            return getattr(value, name)
-        case Unknown():
-            return host
 
 
 def _inconsistent(reading: Reading[Any]) -> Unknown:

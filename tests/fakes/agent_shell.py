@@ -54,10 +54,6 @@ async def settle():
         await asyncio.sleep(0)
 
 
-def a_gpu(uuid="GPU-a", **fields):
-    return planes.Gpu(uuid=uuid, **fields)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
     boot: object = NOT_COLLECTED
@@ -66,7 +62,7 @@ class Host:
 
 
 class FakeReader:
-    """Answers from `gpus`; static facts and processes only when asked for, like the real one."""
+    """Answers with `uuids`, and writes down what it was asked."""
 
     def __init__(self, *uuids):
         self.uuids = list(uuids or ["GPU-a"])
@@ -80,15 +76,7 @@ class FakeReader:
         self.calls.append(("nvml", with_static, with_processes))
         if "nvml" in self.broken:
             return Unknown(self.broken["nvml"])
-        devices = tuple(
-            planes.Gpu(
-                uuid=uuid,
-                product=Known("H100") if with_static else NOT_COLLECTED,
-                processes=Known(()) if with_processes else NOT_COLLECTED,
-            )
-            for uuid in self.uuids
-        )
-        return Known(planes.Nvml(devices=devices))
+        return Known(planes.Nvml(devices=tuple(planes.Gpu(uuid=uuid) for uuid in self.uuids)))
 
     async def _read(self, plane, value):
         self.calls.append(plane)
@@ -104,7 +92,8 @@ class FakeReader:
         return await self._read("kernel_log", ())
 
     async def read_host(self):
-        return await self._read("host", self.host)
+        self.calls.append("host")
+        return self.host
 
     async def read_mps(self):
         return await self._read("mps", planes.Mps())

@@ -1,8 +1,7 @@
-"""Two halves of a plugin, two passes over a GPU."""
+"""Two halves of a plugin."""
 
 import pytest
 
-from agent.model import planes
 from agent.sources import merge
 from muster.model import kube
 from muster.model.reading import NOT_COLLECTED, Known, Unknown
@@ -35,18 +34,3 @@ def test_halves_join_by_prefix():
             assert (second.process_alive, second.restarts, second.pod) == (Known(True), Known(1), "ns/p")
         case wrong:
             pytest.fail(str(wrong))
-
-
-def test_a_failed_field_is_not_papered_over():
-    """Only what was not asked for comes from the last pass; a failure keeps its reason."""
-    before = planes.Gpu(uuid="GPU-a", product=Known("H100"), processes=Known(()), mig=Unknown("NOT_SUPPORTED"))
-    fresh = planes.Gpu(uuid="GPU-a", processes=Unknown("TIMEOUT"))
-    carried = merge.carry(planes.Nvml(devices=(fresh,)), {"GPU-a": before}).devices[0]
-    assert carried == planes.Gpu(uuid="GPU-a", product=Known("H100"), processes=Unknown("TIMEOUT"))
-
-
-def test_another_device_at_the_same_place_takes_nothing_over():
-    """Identity is the UUID: a swapped GPU starts without memory (D7)."""
-    before = planes.Gpu(uuid="GPU-a", index=Known(0), product=Known("H100"))
-    fresh = planes.Gpu(uuid="GPU-b", index=Known(0))
-    assert merge.carry(planes.Nvml(devices=(fresh,)), {"GPU-a": before}).devices == (fresh,)

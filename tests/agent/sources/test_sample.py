@@ -42,6 +42,10 @@ def kubelet_of(taken):
             pytest.fail(str(other))
 
 
+def nvml_calls(world):
+    return [call for call in world.reader.calls if isinstance(call, tuple)]
+
+
 async def test_agreeing_pairs_take_one_attempt():
     """Two equal pairs around NVML make a clean sample."""
     world = World(kubelet=fakes.FakeKubelet(allocatable=(ONE,)))
@@ -57,7 +61,7 @@ async def test_a_change_between_the_pairs_discards_the_sample():
     taken = await world.take()
     assert taken.attempts == 2
     assert kubelet_of(taken).allocatable == Known(ONE)
-    assert [call[0] for call in world.reader.calls if isinstance(call, tuple)] == ["nvml", "nvml"]
+    assert len(nvml_calls(world)) == 2
 
 
 async def test_pairs_that_never_agree_are_no_reading():
@@ -94,20 +98,14 @@ async def test_a_real_kubelet_that_flickers(tmp_path):
 
 
 async def test_static_facts_once_processes_every_thirty_seconds():
-    """The hot path asks for neither, and keeps both with their age."""
+    """The hot path asks for neither; the process list's age is told."""
     world = World()
     await world.take()
     await world.clock.advance(5)
     taken = await world.take()
     await world.clock.advance(30)
     await world.take()
-    assert [call for call in world.reader.calls if isinstance(call, tuple)] == [
-        ("nvml", True, True),
-        ("nvml", False, False),
-        ("nvml", False, True),
-    ]
-    (gpu,) = taken.observation.nvml.value.devices
-    assert (gpu.product, gpu.processes) == (Known("H100"), Known(()))
+    assert nvml_calls(world) == [("nvml", True, True), ("nvml", False, False), ("nvml", False, True)]
     assert world.clock.monotonic() - taken.read_at["processes"] == 35
 
 
@@ -117,16 +115,27 @@ async def test_processes_are_read_when_what_is_handed_out_changes():
     world = World(kubelet=fakes.FakeKubelet(pods=((), (), (pod,), (pod,))))
     await world.take()
     await world.take()
-    assert world.reader.calls.count(("nvml", False, True)) == 1
+    assert nvml_calls(world)[1:] == [("nvml", False, True)]
 
 
-async def test_a_new_device_is_read_whole_at_once():
-    """Static facts of a GPU that was not there before cannot come from memory."""
+async def test_an_event_is_not_held_up_by_slow_facts():
+    """A woken sample asks for the hot facts only; what else may have changed is read at the next poll."""
     world = World()
     await world.take()
-    world.reader.uuids.append("GPU-b")
-    taken = await world.take()
-    assert [gpu.product for gpu in taken.observation.nvml.value.devices] == [Known("H100"), Known("H100")]
+    await world.take(fresh=True)
+    await world.take()
+    await world.take()
+    assert nvml_calls(world)[1:] == [("nvml", False, False), ("nvml", True, False), ("nvml", False, False)]
+
+
+async def test_static_facts_stay_due_until_a_read_succeeds():
+    """A reader that is away at the start costs nothing but time."""
+    world = World()
+    world.reader.broken["nvml"] = "ReaderUnavailable"
+    await world.take()
+    world.reader.broken.clear()
+    await world.take()
+    assert nvml_calls(world) == [("nvml", True, True)] * 2
 
 
 async def test_slow_planes_keep_their_value_unless_something_happened():
@@ -156,9 +165,10 @@ async def test_every_plane_of_the_reader_may_fail_alone():
             if isinstance(getattr(observation, name), Unknown)
         }  # fmt: skip
         assert unknown == {plane}
-    world.reader.broken = {"host": "ReaderGone"}
-    taken = await world.take(fresh=True)
-    assert (taken.observation.boot, kubelet_of(taken).started_at) == (Unknown("ReaderGone"), Unknown("ReaderGone"))
+    gone = Unknown("ReaderGone")
+    world.reader.host = fakes.Host(boot=gone, kubelet_started_at=gone, plugins=gone)
+    taken = await world.take()
+    assert (taken.observation.boot, kubelet_of(taken).started_at) == (gone, gone)
 
 
 async def test_closed_nvml_is_not_read():
@@ -166,7 +176,7 @@ async def test_closed_nvml_is_not_read():
     world = World()
     taken = await world.take(nvml_closed=True)
     assert taken.observation.nvml.reason == "MAINTENANCE"
-    assert not [call for call in world.reader.calls if isinstance(call, tuple)]
+    assert nvml_calls(world) == []
 
 
 async def test_the_slice_is_part_of_the_sample():
