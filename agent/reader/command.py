@@ -1,0 +1,98 @@
+"""Run the reader: wire its parts, wait for a reason to end, leave the driver closed.
+
+Exit codes: 0 asked to end (signal, Exit call, or parent gone); 10 the driver changed; 11 a call hung in the driver when
+the session had to be closed. After 10 and 11 whoever supervises the reader starts a new one.
+
+Why `os._exit` is not needed: worker threads are daemons, so one that hangs in the driver does not keep the process.
+"""
+
+import asyncio
+import datetime
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from agent import clock
+from agent.reader import config, kernel_follow, kernel_log, observer, processes, serve, session, watchers
+from muster.model.reading import Known, Unknown
+
+_log = logging.getLogger("muster.reader")
+
+
+def run(settings: config.ReaderConfig) -> int:
+    """Serve until there is a reason to end, and return the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
+    code, reason = asyncio.run(_serve(settings))
+    _log.info("reader ends: %s (exit code %d)", reason, code)
+    return code
+
+
+async def _serve(settings: config.ReaderConfig) -> tuple[int, str]:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[tuple[int, str]] = loop.create_future()
+
+    def end(code: int, reason: str) -> None:
+        if not ended.done():
+            ended.set_result((code, reason))
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, end, 0, f"signal {name.name}")
+    if settings.exit_with_parent:
+        _end_with_parent(loop, lambda: end(0, "the parent is gone"))
+
+    now = clock.SystemClock()
+    streams = watchers.Watchers()
+    happened = observer.Observer(now, streams)
+    nvml_session = session.Session(
+        settings,
+        generation=time.monotonic_ns() // 1_000_000,  # Rises from one reader to the next within a boot.
+        on_event=happened.on_nvml_event,
+        on_state=happened.on_session,
+        end=end,
+    )
+    happened.identities = nvml_session.identities
+    log = kernel_log.KernelLog(_booted_at(settings, now), happened.on_kernel_record)
+    follower = kernel_follow.Follower(settings.kmsg_path, log)
+    service = serve.ReaderService(
+        settings,
+        nvml_session=nvml_session,
+        log=log,
+        follower=follower,
+        happened=happened,
+        streams=streams,
+        end=end,
+    )
+    following = loop.create_task(follower.run())
+    async with serve.serving(service, settings.socket):
+        _log.info("reader serves %s", settings.socket)
+        outcome = await ended
+        streams.end()
+        following.cancel()
+        left = await nvml_session.close(outcome[1])
+        if left:
+            _log.warning("reader leaves open: %s", ", ".join(left))
+        return outcome
+
+
+def _end_with_parent(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:
+    """End when standard input does: the parent holds its other end, and the kernel closes it however the parent dies."""
+    descriptor = sys.stdin.fileno()
+
+    def look() -> None:
+        if not os.read(descriptor, 1024):
+            loop.remove_reader(descriptor)
+            end()
+
+    loop.add_reader(descriptor, look)
+
+
+def _booted_at(settings: config.ReaderConfig, now: clock.Clock) -> datetime.datetime:
+    """Return when the kernel log's clock was zero."""
+    match processes.read_boot(settings.proc_root):
+        case Known(boot):
+            return boot.at
+        case Unknown():
+            return now.utc() - datetime.timedelta(seconds=now.monotonic())

@@ -1,0 +1,155 @@
+"""Read the driver and its devices through the session, each under its own deadline.
+
+Input: requests by enumeration index. Output: Readings of the driver and of one GPU.
+
+Invariant: a device that does not answer in time is answered TIMEOUT and does not delay any other. A GPU is named by the
+UUID that this very read found, or by the one that identities.py still vouches for, or not at all.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from agent.core import nvml_codes
+from agent.model import planes
+from agent.reader import config, gpu, identities, library, nvml, pci, session, workers
+from muster.model.reading import Known, Reading, Unknown
+
+T = TypeVar("T")
+
+_PROCFS_SECONDS = 0.3
+"""The driver's procfs is asked when a device has failed, and may hang with it; the answer is only a name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """What is known without opening a device."""
+
+    driver_version: Reading[str]
+    kernel_module_version: Reading[str]
+    device_count: int
+    generation: int
+
+
+class Devices:
+    """The reads of one session."""
+
+    def __init__(self, settings: config.ReaderConfig, owner: session.Session) -> None:
+        self._settings = settings
+        self._session = owner
+        self._drains = workers.Worker("nvml-drain")
+        self._procfs = workers.Worker("driver-procfs")
+
+    async def read_system(self) -> Reading[System]:
+        """Open the session unless it is, and read what needs no device."""
+        refused = await self._session.begin()
+        try:
+            if refused is not None:
+                return refused
+            count = await self._ask(functools.partial(nvml.reading, nvml.device_count))
+            version = await self._ask(functools.partial(nvml.reading, nvml.driver_version))
+            module = await self._ask(self._session.driver.read_module_version)
+        finally:
+            self._session.finish()
+        match count:
+            case Unknown(reason):
+                self._session.driver.check_answer(reason)
+                return count
+            case Known(number):
+                self._session.driver.check_module(module)
+                self._session.identities.counted(number)
+                return Known(
+                    System(
+                        driver_version=version,
+                        kernel_module_version=module,
+                        device_count=number,
+                        generation=self._session.identities.generation,
+                    )
+                )
+
+    async def _ask(self, read: Callable[[], Reading[T]]) -> Reading[T]:
+        try:
+            return await self._session.driver.worker.run(read, self._settings.call_timeout_seconds)
+        except workers.Overdue:
+            return Unknown(nvml_codes.TIMEOUT)
+
+    async def read_device(self, index: int, *, with_static: bool, with_processes: bool) -> Reading[planes.Gpu]:
+        """Read the device at an index."""
+        refused = await self._session.begin()
+        try:
+            if refused is not None:
+                return refused
+            found = await self._read_in_time(index, with_static=with_static, with_processes=with_processes)
+        finally:
+            self._session.finish()
+        return Known(await self._named(index, found))
+
+    async def _read_in_time(self, index: int, *, with_static: bool, with_processes: bool) -> planes.Gpu:
+        """Read what changes first, under the short deadline: what is slow must not delay the mark of a device that hangs."""
+        worker, settings = self._session.device_worker(index), self._settings
+        try:
+            found = await worker.run(functools.partial(gpu.read, index), settings.call_timeout_seconds)
+        except workers.Overdue:
+            return planes.Gpu(uuid="", index=Known(index), error=nvml_codes.TIMEOUT)
+        if found.error:
+            return found
+        more: dict[str, Any] = {}
+        if with_static:
+            more |= await self._more(index, functools.partial(gpu.read_static, index, found.uuid), gpu.STATIC)
+        if with_processes:
+            read = functools.partial(gpu.read_processes, index, found.uuid, settings.proc_root)
+            more |= await self._more(index, read, ("processes",))
+        return dataclasses.replace(found, **more)
+
+    async def _more(self, index: int, read: Callable[[], Mapping[str, Any]], names: Iterable[str]) -> Mapping[str, Any]:
+        try:
+            return await self._session.device_worker(index).run(read, self._settings.static_timeout_seconds)
+        except workers.Overdue:
+            return dict.fromkeys(names, Unknown(nvml_codes.TIMEOUT))
+
+    async def _named(self, index: int, found: planes.Gpu) -> planes.Gpu:
+        known = self._session.identities
+        match found.pci:
+            case Known(address):
+                known.saw(index, identities.Identity(uuid=found.uuid, pci=address))
+                if found.error:
+                    known.failed(index, {})
+                return found
+            case Unknown():
+                was = known.failed(index, {}) or known.failed(index, await self._kernel_uuids())
+                if was is None or found.uuid not in ("", was.uuid):
+                    return found
+                return dataclasses.replace(found, uuid=was.uuid, pci=Known(was.pci))
+
+    async def _kernel_uuids(self) -> Mapping[str, str]:
+        read = functools.partial(library.read_uuids, self._settings.proc_root)
+        try:
+            return await self._procfs.run(read, _PROCFS_SECONDS)
+        except workers.Overdue:
+            return {}
+
+    async def read_pci(self) -> Reading[tuple[planes.PciFunction, ...]]:
+        """Read the bus; for a function of the driver that NVML does not list, the driver's drain state too."""
+        found = pci.read(self._settings.sysfs_root)
+        match found:
+            case Known(functions) if self._session.driver.is_open and self._session.mode is session.Mode.OPEN:
+                return Known(tuple([await self._with_drain(function) for function in functions]))
+            case _:
+                return found
+
+    async def _with_drain(self, function: planes.PciFunction) -> planes.PciFunction:
+        if function.driver != "nvidia" or function.address in self._session.identities.addresses():
+            return function
+        ask = functools.partial(nvml.reading, functools.partial(nvml.drain_state, function.address))
+        drain: Reading[bool]
+        refused = await self._session.begin()
+        try:
+            if refused is not None:
+                return function
+            drain = await self._drains.run(ask, self._settings.call_timeout_seconds)
+        except workers.Overdue:
+            drain = Unknown(nvml_codes.TIMEOUT)
+        finally:
+            self._session.finish()
+        return dataclasses.replace(function, drain=drain)

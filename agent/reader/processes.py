@@ -1,0 +1,154 @@
+"""What the host's process table says: the boot, when kubelet and plugins started, whose a process is.
+
+Input: procfs under a root. Output: planes.Boot, kube.Plugin, start times and cgroup paths.
+
+Invariant: a process id means something only in the host's PID namespace. Where that view is missing nothing is joined
+by pid, since the same number is some other process in ours.
+
+Why not psutil here: it knows one /proc, and one file per question is all that is asked.
+"""
+
+import dataclasses
+import datetime
+import os
+import pathlib
+from collections.abc import Iterable
+
+from agent.model import planes
+from muster.model import kube
+from muster.model.reading import Known, Reading, Unknown
+
+_NO_HOST_VIEW = Unknown("NoHostPidView", "the reader does not see the host's processes")
+_PREFIX = "nvidia.com"
+_COMM_LENGTH = 15
+"""The kernel cuts a process name to this."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HostProcess:
+    pid: int
+    executable: str
+    """Base name of the first argument, or the kernel's name of the process."""
+    started_at: datetime.datetime
+
+
+def read_boot(proc_root: pathlib.Path) -> Reading[planes.Boot]:
+    """Return the boot's id and time."""
+    try:
+        boot_id = (proc_root / "sys/kernel/random/boot_id").read_text().strip()
+        return Known(planes.Boot(id=boot_id, at=_boot_time(proc_root)))
+    except (OSError, ValueError) as error:
+        return Unknown("Unreadable", str(error))
+
+
+def _boot_time(proc_root: pathlib.Path) -> datetime.datetime:
+    for line in (proc_root / "stat").read_text().splitlines():
+        if line.startswith("btime "):
+            return datetime.datetime.fromtimestamp(int(line.split()[1]), datetime.UTC)
+    raise ValueError(f"{proc_root / 'stat'} has no btime")
+
+
+def has_host_view(proc_root: pathlib.Path) -> bool:
+    """Another root than /proc is a mount of the host's; in our own, process 2 is the kernel's only on the host."""
+    return proc_root != pathlib.Path("/proc") or read_name(proc_root, 2) == "kthreadd"
+
+
+def read_name(proc_root: pathlib.Path, pid: int) -> str:
+    """Return the executable's base name, or empty."""
+    if proc_root == pathlib.Path("/proc") and pid != 2 and not has_host_view(proc_root):
+        return ""
+    return _executable(proc_root / str(pid))
+
+
+def _executable(process: pathlib.Path) -> str:
+    try:
+        arguments = (process / "cmdline").read_bytes().split(b"\0")
+        name = (process / "comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    first = os.path.basename(arguments[0].decode(errors="replace"))
+    # A process may overwrite its arguments; they are believed only where they agree with the kernel's name.
+    return first if first[:_COMM_LENGTH] == name else name
+
+
+def read_cgroup(proc_root: pathlib.Path, pid: int) -> Reading[str]:
+    """Return the cgroup path of a process: version 2's only one, or version 1's of the memory controller."""
+    if not has_host_view(proc_root):
+        return _NO_HOST_VIEW
+    try:
+        lines = (proc_root / str(pid) / "cgroup").read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return Unknown("ProcessGone")
+    except OSError as error:
+        return Unknown("Unreadable", str(error))
+    paths = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in lines if line.count(":") >= 2}
+    for controller, path in paths.items():
+        if "memory" in controller.split(","):
+            return Known(path)
+    return Known(paths[""]) if "" in paths else Unknown("NoCgroup")
+
+
+def list_named(proc_root: pathlib.Path, names: Iterable[str]) -> Reading[tuple[HostProcess, ...]]:
+    """Return the processes whose executable has one of these names, oldest first."""
+    if not has_host_view(proc_root):
+        return _NO_HOST_VIEW
+    wanted = {name: name for name in names}
+    wanted |= {name[:_COMM_LENGTH]: name for name in names}
+    try:
+        booted_at = _boot_time(proc_root)
+        pids = [int(entry.name) for entry in os.scandir(proc_root) if entry.name.isdecimal()]
+    except (OSError, ValueError) as error:
+        return Unknown("Unreadable", str(error))
+    found = []
+    for pid in pids:
+        name = _executable(proc_root / str(pid))
+        if name in wanted and (started_at := _started_at(proc_root, pid, booted_at)) is not None:
+            found.append(HostProcess(pid=pid, executable=wanted[name], started_at=started_at))
+    return Known(tuple(sorted(found, key=lambda process: (process.started_at, process.pid))))
+
+
+def _started_at(proc_root: pathlib.Path, pid: int, booted_at: datetime.datetime) -> datetime.datetime | None:
+    try:
+        text = (proc_root / str(pid) / "stat").read_text(errors="replace")
+        ticks = int(text.rpartition(")")[2].split()[19])  # Field 22, counted from 3 after the name.
+    except (OSError, ValueError, IndexError):
+        return None  # Gone since it was listed.
+    seconds = ticks / os.sysconf("SC_CLK_TCK")
+    return booted_at + datetime.timedelta(milliseconds=round(seconds * 1000))
+
+
+def kubelet_started_at(found: Reading[tuple[HostProcess, ...]], names: Iterable[str]) -> Reading[datetime.datetime]:
+    """Return when the youngest kubelet process started."""
+    match found:
+        case Known(all_found):
+            starts = [process.started_at for process in all_found if process.executable in tuple(names)]
+            return Known(max(starts)) if starts else Unknown("NotFound", "no kubelet process")
+        case Unknown():
+            return found
+
+
+def plugins(
+    found: Reading[tuple[HostProcess, ...]], names: Iterable[str], socket_present: Reading[bool]
+) -> Reading[tuple[kube.Plugin, ...]]:
+    """Return the process half of what is known of the device plugin; the pod half comes with the admitter's slice."""
+    match found:
+        case Known(all_found):
+            starts = [process.started_at for process in all_found if process.executable in tuple(names)]
+            plugin = kube.Plugin(
+                resource_prefix=_PREFIX,
+                process_alive=Known(bool(starts)),
+                started_at=Known(max(starts)) if starts else Unknown("NotFound"),
+                socket_present=socket_present,
+            )
+            return Known((plugin,))
+        case Unknown():
+            return found
+
+
+def read_socket_present(directory: pathlib.Path) -> Reading[bool]:
+    """Return whether a socket of the plugin is in the kubelet's directory."""
+    try:
+        names = os.listdir(directory)
+    except OSError as error:
+        return Unknown("Unreadable", str(error))
+    return Known(any(name.startswith("nvidia") and name.endswith(".sock") for name in names))
