@@ -24,7 +24,7 @@ lacks() {
 
 command -v "$PYTHON" >/dev/null || lacks "$PYTHON" python3-venv
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-  say "$("$PYTHON" --version) is too old: Muster needs Python 3.11 or newer. Name another one with PYTHON=..."
+  say "$PYTHON is $("$PYTHON" --version 2>&1): Muster needs Python 3.11 or newer. Name another one with PYTHON=..."
   exit 1
 }
 "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || lacks "the venv module of $PYTHON" python3-venv
