@@ -74,7 +74,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        fresh = pathlib.Path(folder)
+        # A folder inside: the temporary one is closed to others, and its mode would be copied.
+        fresh = pathlib.Path(folder) / TARGET.name
+        fresh.mkdir()
         generate(fresh)
         if arguments.check:
             stale = differences(fresh, TARGET)
