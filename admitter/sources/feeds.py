@@ -55,7 +55,9 @@ SliceSource = Callable[[str], tuple[kube.NodeSlice, float] | None]
 def server_options(stream_max_age_seconds: float) -> tuple[tuple[str, int], ...]:
     """Return the options of the gRPC server that a hub is added to."""
     return (
-        ("grpc.max_receive_message_length", protocol.MAX_MESSAGE_BYTES),
+        # gRPC refuses on the length alone, before it buffers, but does not tell us: up to twice the bound the service
+        # refuses and counts (feedserver.py).
+        ("grpc.max_receive_message_length", 2 * protocol.MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", protocol.MAX_MESSAGE_BYTES),
         # Without this every message of a quiet connection is followed by a ping of its own, to estimate bandwidth: a
         # third of the feed's cost, for nothing.
@@ -190,9 +192,10 @@ class FeedHub:
         """Tick until cancelled."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self._tick()
+            self.tick()
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Move fleet time on, let flooding agents speak again, and note who has gone stale."""
         self._fleet_clock = self._fleet_clock.tick(self._clock.monotonic())
         for stream in self._streams.values():
             if stream.budget < 1:

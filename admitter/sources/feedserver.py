@@ -112,10 +112,7 @@ class FeedServicer:
     async def _listen(self, stream: FeedStream, context: _Context) -> Refusal | None:
         """Take messages until the agent hangs up (None) or one of them ends the stream."""
         while (data := await context.read()) is not _EOF:
-            try:
-                refusal = self._hub.take(stream, feed_pb2.ConnectRequest.FromString(data))
-            except (protobuf.DecodeError, codec.Malformed) as error:
-                refusal = _malformed(error)
+            refusal = self._take(stream, data)
             if refusal is not None:
                 if refusal.reason not in feedstate.CURABLE:
                     return refusal
@@ -124,6 +121,14 @@ class FeedServicer:
             if stream.budget < 1:
                 await stream.rest()
         return None
+
+    def _take(self, stream: FeedStream, data: bytes) -> Refusal | None:
+        if len(data) > protocol.MAX_MESSAGE_BYTES:
+            return Refusal(reason=Reason.OVERSIZED, detail=f"{len(data)} bytes")
+        try:
+            return self._hub.take(stream, feed_pb2.ConnectRequest.FromString(data))
+        except (protobuf.DecodeError, codec.Malformed) as error:
+            return _malformed(error)
 
 
 async def _read_hello(context: _Context) -> Hello | Refusal:
