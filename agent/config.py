@@ -54,6 +54,14 @@ class AgentConfig:
     processes_seconds: float = setting(30.0, text="time between two process lists", low=0.05, high=600)
     slow_seconds: float = setting(30.0, text="time between two looks at PCI, MPS and CDI", low=0.05, high=600)
     kubelet_deadline_seconds: float = setting(2.0, text="deadline of a call to the kubelet", low=0.05, high=30)
+    nvml_deadline_seconds: float = setting(2.0, text="deadline of a device's hot facts", low=0.05, high=10)
+    nvml_slow_deadline_seconds: float = setting(
+        # With a poll of 5 s, a call that never returns is marked within 10 s (design.md section 7).
+        4.0,
+        text="deadline of a device's static facts or process list",
+        low=0.05,
+        high=60,
+    )
     slice_grace_seconds: float = setting(
         45.0, text="how long Node and Pods count after the admitter is gone", low=0.05, high=600
     )

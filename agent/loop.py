@@ -113,6 +113,8 @@ class Loop:
         self._evidence, self._expected_gpus = evidence, expected_gpus
         self._topology = Topology(generation=0)
         self._woken = asyncio.Event()
+        self._session_due = asyncio.Event()
+        self._cycled = asyncio.Event()
         self._why: set[str] = set()
         self._said: object = None
 
@@ -121,6 +123,22 @@ class Loop:
         self._why.add(why)
         self._board.events["wakes"] += 1
         self._woken.set()
+        self._session_due.set()
+
+    async def next_cycle(self) -> None:
+        """Wait until another cycle has ended."""
+        await self._cycled.wait()
+
+    async def mind_session(self) -> None:
+        """Follow the wanted NVML session at every wake-up, beside the cycles, until cancelled.
+
+        A marker must be obeyed within 2 s (design.md section 8); a cycle that waits for a slow kubelet may not be over by
+        then.
+        """
+        while True:
+            await self._session_due.wait()
+            self._session_due.clear()
+            await self._session.follow(self._evidence.history, self._clock.utc())
 
     async def run(self) -> None:
         """Run cycles until cancelled."""
@@ -160,8 +178,10 @@ class Loop:
             self._topology = self._topology_of(sample.observation.nvml, self._topology)
         except Exception as error:  # noqa: BLE001 -- the one broad catch: whatever it is, the feed must hear of it
             self._fail(error, started)
-            return
-        self._publish(sample, history, report, started)
+        else:
+            self._publish(sample, history, report, started)
+        self._cycled.set()
+        self._cycled = asyncio.Event()
 
     def _publish(self, sample: Sample, history: History, report: NodeReport, started: float) -> None:
         now = self._clock.monotonic()
@@ -173,6 +193,7 @@ class Loop:
         self._board.events["inconsistent_samples"] += sample.attempts - 1
         self._board.notice = Notice(
             report=report,
+            observation=sample.observation,
             published_at=now,
             read_at=sample.read_at,
             cycle_seconds=now - started,

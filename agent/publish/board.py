@@ -8,6 +8,7 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
+from agent.model import planes
 from muster.model import codec
 from muster.model.report import NodeReport
 
@@ -17,6 +18,8 @@ class Notice:
     """One cycle's outcome."""
 
     report: NodeReport
+    observation: planes.Observation
+    """What the report was judged from; `muster-agent capture` hands it out."""
     published_at: float
     """Monotonic."""
     read_at: Mapping[str, float] = codec.mapping()

@@ -112,3 +112,13 @@ async def ask(path: pathlib.Path, request: Mapping[str, Any]) -> AsyncIterator[M
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+def talk(path: pathlib.Path, request: Mapping[str, Any], hear: Callable[[dict[str, Any]], None]) -> None:
+    """Ask a running agent and hear its answers one by one; OSError if none listens."""
+
+    async def converse() -> None:
+        async for answer in ask(path, request):
+            hear(dict(answer))
+
+    asyncio.run(converse())

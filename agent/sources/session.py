@@ -3,13 +3,14 @@
 In: the node's labels and the core's manners; a person's `muster-agent release`. Out: `set_session` calls on the reader, and
 the proof that came back (device files that a process of ours still holds: there must be none).
 
-Invariants: a release outranks everything until it ends, then the markers decide again. A mode counts as set only when the
+Invariants: a release is timed by the clock that only moves forward. A mode counts as set only when the
 reader said so; until then it is asked for again in every cycle, and while `closed` is wanted nobody reads NVML, whether
 or not the reader has answered. A reader that is new knows no mode: `lost` forgets what the old one said.
 
 Not here: which marker asks for what (core.manners).
 """
 
+import asyncio
 import dataclasses
 import datetime
 from collections.abc import Callable
@@ -38,7 +39,13 @@ class Wanted:
 class Manners(Protocol):
     """What the node's markers ask for (core)."""
 
-    def __call__(self, node: Reading[kube.NodeObject], history: History, now: datetime.datetime) -> Wanted: ...
+    def __call__(
+        self,
+        node: Reading[kube.NodeObject],
+        history: History,
+        now: datetime.datetime,
+        released_until: datetime.datetime | None,
+    ) -> Wanted: ...
 
 
 class SessionSetter(Protocol):
@@ -63,6 +70,7 @@ class SessionKeeper:
         self._wanted = Wanted(mode=OPEN)
         self._confirmed = OPEN
         self._open_files: tuple[str, ...] = ()
+        self._following = asyncio.Lock()
 
     @property
     def mode(self) -> str:
@@ -86,6 +94,10 @@ class SessionKeeper:
 
     async def follow(self, history: History, now: datetime.datetime) -> None:
         """Decide the mode and make the reader take it."""
+        async with self._following:
+            await self._follow(history, now)
+
+    async def _follow(self, history: History, now: datetime.datetime) -> None:
         wanted = self._decide(history, now)
         if wanted.mode != self._wanted.mode:
             _LOG.info("NVML session", mode=wanted.mode, reason=wanted.reason)
@@ -103,9 +115,6 @@ class SessionKeeper:
                 _LOG.warning("the reader did not take the session mode", mode=wanted.mode, reason=reason, detail=detail)
 
     def _decide(self, history: History, now: datetime.datetime) -> Wanted:
-        if self._released_until is not None:
-            left = self._released_until - self._clock.monotonic()
-            if left > 0:
-                return Wanted(mode=CLOSED, reason="released by hand")
-            self._released_until = None
-        return self._manners(self._node(), history, now)
+        left = (self._released_until or 0.0) - self._clock.monotonic()
+        released_until = now + datetime.timedelta(seconds=left) if left > 0 else None
+        return self._manners(self._node(), history, now, released_until)

@@ -1,0 +1,309 @@
+"""Wire the agent and run it until a signal.
+
+In: AgentConfig. Out: an exit status: 0 after SIGTERM or SIGINT, 1 if a part of the agent ended by itself.
+
+Invariant: everything that can be wrong with the configuration is found before the first socket is opened, and within
+`STOP_SECONDS` of a signal the process is gone, whatever hangs: a child reader ends with its standard input.
+
+No rules here: what is read, decided and told lives in sources, core, loop and publish.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import Any
+
+import structlog
+
+from agent import clock, loop
+from agent.config import AgentConfig, split_address
+from agent.core import judge, manners, topology
+from agent.model import planes
+from agent.model.history import History
+from agent.model.policy import Policy
+from agent.publish import evidence, feed, metrics, probes
+from agent.publish.board import Board
+from agent.sources import checkpoint, control, podresources, reader, readerprocess, sample, session
+from agent.sources.slice import SliceStore
+from muster import settings, tls
+from muster.model import codec, jsonform, kube
+from muster.model.reading import Known, Reading, Unknown
+from muster.model.report import NodeReport, Topology
+
+_LOG = structlog.get_logger(__name__)
+
+STOP_SECONDS = 2.0
+PROOF_SECONDS = 5.0
+"""How long `release` waits for the reader's word that nothing is open."""
+MAX_RELEASE_MINUTES = 24 * 60
+MAX_CAPTURE_LINES = 100_000
+
+
+class _NoFeed:
+    """Stands in the feed's place where no admitter is configured: the metrics still tell."""
+
+    sent: Mapping[str, int] = codec.EMPTY
+    state = feed.FeedState()
+
+    def publish(self, report: NodeReport, topology: Topology) -> None:
+        """There is nobody to tell."""
+
+    def set_plane_ages(self, seconds: Mapping[str, float]) -> None:
+        """There is nobody to tell."""
+
+
+def load_policy(config: AgentConfig) -> Policy:
+    """Return the policy of the file, on the configured time scale; InvalidSettings if the file does not fit."""
+    policy = Policy()
+    if config.policy is not None:
+        try:
+            policy = jsonform.from_json(Policy, json.loads(config.policy.read_bytes()))
+        except (OSError, ValueError, RecursionError) as error:
+            raise settings.InvalidSettings([f"--policy: {config.policy}: {error}"]) from error
+    return dataclasses.replace(policy, time_scale=config.time_scale)
+
+
+class Agent:
+    """All parts of one agent, wired."""
+
+    def __init__(self, config: AgentConfig, policy: Policy) -> None:
+        self._config = config
+        self._time = clock.SystemClock()
+        self._board = Board()
+        boot_id = evidence.read_boot_id(config.boot_id_path)
+        keeper = evidence.EvidenceFile(config.evidence_dir, boot_id)
+        began = keeper.start(self._time.monotonic())
+        self._reader = reader.ReaderClient(
+            config.reader_socket,
+            call_timeout_seconds=config.nvml_deadline_seconds,
+            static_timeout_seconds=config.nvml_slow_deadline_seconds,
+        )
+        self._child = self._spawned(boot_id) if config.spawn_reader else None
+        self._kubelet = podresources.PodResources(
+            config.podresources_socket, deadline_seconds=config.kubelet_deadline_seconds
+        )
+        self._slices = SliceStore(grace_seconds=config.slice_grace_seconds, expect_api_server=bool(config.admitters))
+        self._session = session.SessionKeeper(
+            time=self._time, reader=self._reader, node=self._node, manners=_manners(policy)
+        )
+        self._feed = self._dialled(boot_id, began.start_counter) if config.admitters else None
+        self._loop = loop.Loop(
+            time=self._time,
+            timing=loop.Timing(
+                poll=config.poll_seconds,
+                coalesce=config.coalesce_seconds,
+                start_delay=random.uniform(0, config.start_jitter_seconds),  # noqa: S311 -- jitter, not a secret
+            ),
+            sampler=self._sampler(),
+            session=self._session,
+            judge=_judge(policy),
+            topology_of=topology.topology,
+            feed=self._feed or _NoFeed(),
+            board=self._board,
+            keeper=keeper,
+            evidence=began,
+            expected_gpus=config.expected_gpus,
+        )
+        self._control = control.ControlServer(
+            config.control_socket, {"release": self._release, "capture": self._capture}
+        )
+        self._probes: probes.ProbeServer | None = None
+
+    async def run(self) -> int:
+        """Run until a signal, or until a part ends that never should."""
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        self._serve_probes()
+        await self._control.start()
+        if self._child is not None:
+            self._child.start()
+        parts = [
+            asyncio.create_task(self._loop.run(), name="loop"),
+            asyncio.create_task(self._loop.mind_session(), name="session"),
+            asyncio.create_task(self._loop.watch(self._reader.watch()), name="watch"),
+        ]
+        if self._feed is not None:
+            parts.append(asyncio.create_task(self._feed.run(), name="feed"))
+        stopping = asyncio.create_task(stop.wait(), name="signal")
+        _LOG.info("agent runs", node=self._config.node, pid=os.getpid(), time_scale=self._config.time_scale)
+        done, _ = await asyncio.wait((*parts, stopping), return_when=asyncio.FIRST_COMPLETED)
+        ended = [part for part in done if part is not stopping]
+        for part in ended:
+            error = None if part.cancelled() else part.exception()
+            _LOG.error("a part of the agent ended", part=part.get_name(), error=repr(error), exc_info=error)
+        await self._stop([*parts, stopping])
+        _LOG.info("agent ends", node=self._config.node)
+        return 1 if ended else 0
+
+    async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
+        for task in tasks:
+            task.cancel()
+        closing: list[Awaitable[Any]] = [*tasks, self._control.close(), self._kubelet.close(), self._reader.close()]
+        if self._child is not None:
+            closing.append(self._child.stop())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS * 0.75):
+                await asyncio.gather(*closing, return_exceptions=True)
+        if self._probes is not None:
+            self._probes.close()
+
+    def _spawned(self, boot_id: str) -> readerprocess.ReaderProcess:
+        own = ("--socket", str(self._config.reader_socket), "--exit-with-parent", "true")
+        argv = (sys.executable, "-m", "agent.main", "read", *own, *self._config.reader_argv)
+        return readerprocess.ReaderProcess(argv, os.environ, self._reader, boot_id=boot_id)
+
+    def _sampler(self) -> sample.Sampler:
+        return sample.Sampler(
+            node=self._config.node,
+            time=self._time,
+            reader=self._reader,
+            kubelet=self._kubelet,
+            checkpoint=checkpoint.CheckpointFile(self._config.checkpoint),
+            slices=self._slices,
+            periods=sample.Periods(processes=self._config.processes_seconds, slow=self._config.slow_seconds),
+        )
+
+    def _dialled(self, boot_id: str, start_counter: int) -> feed.FeedPublisher:
+        config = self._config
+        assert config.tls_ca is not None
+        assert config.tls_certificate is not None
+        assert config.tls_key is not None
+        files = tls.Files(ca=config.tls_ca, certificate=config.tls_certificate, key=config.tls_key)
+        tls.channel_credentials(files)  # Wrong files are a problem of the configuration, not of the first dial.
+        return feed.FeedPublisher(
+            addresses=_all_addresses(config.admitters),
+            credentials=lambda: tls.channel_credentials(files),
+            hello=feed.Hello(
+                node=config.node,
+                boot_id=boot_id,
+                start_counter=start_counter,
+                version=importlib.metadata.version("muster"),
+            ),
+            on_slice=self._heard_slice,
+            on_state=self._heard_state,
+            clock=self._time,
+        )
+
+    def _heard_slice(self, content: kube.NodeSlice, age_seconds: float) -> None:
+        if self._slices.offer(content, age_seconds=age_seconds, now=self._time.monotonic()):
+            self._loop.wake("Slice")
+
+    def _heard_state(self, state: feed.FeedState) -> None:
+        if state.obeyed and state.api_server is not None:
+            self._slices.connected(api_server=state.api_server)
+            self._loop.wake("Welcome")
+        else:
+            self._slices.disconnected(self._time.monotonic())
+
+    def _node(self) -> Reading[kube.NodeObject]:
+        return self._slices.read(self._time.monotonic()).content.node_object
+
+    def _serve_probes(self) -> None:
+        told = self._feed or _NoFeed()
+        collector = metrics.Collector(
+            self._board,
+            monotonic=self._time.monotonic,
+            calls=self._call_figures,
+            streams=lambda: len(told.state.connected),
+            sent=lambda: dict(told.sent),
+        )
+        self._probes = probes.ProbeServer(
+            split_address(self._config.metrics_address),
+            collector,
+            age=lambda: self._board.age_seconds(self._time.monotonic()),
+            ready_seconds=self._config.ready_seconds,
+        )
+        self._probes.start()
+        _LOG.info("metrics", port=self._probes.port)
+
+    def _call_figures(self) -> metrics.CallFigures:
+        counters = self._reader.counters
+        return metrics.CallFigures(nvml_seconds=counters.nvml_seconds, nvml_timeouts=counters.timeouts)
+
+    async def _release(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        """Close NVML for a while and hand out the proof; 0 minutes ends it."""
+        minutes = _number(request, "minutes", high=MAX_RELEASE_MINUTES)
+        self._session.release(minutes * 60)
+        self._loop.wake("Release")
+        wanted = session.CLOSED if minutes else session.OPEN
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PROOF_SECONDS):
+                while self._session.mode != wanted or isinstance(self._session.proof, Unknown):
+                    await self._loop.next_cycle()
+        match self._session.proof:
+            case Known(open_files):
+                yield {"mode": self._session.mode, "open_device_files": list(open_files)}
+            case Unknown(reason, detail):
+                yield {"mode": self._session.mode, "error": reason, "detail": detail}
+
+    async def _capture(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        """Hand out what the last and the next cycles observed."""
+        lines = int(_number(request, "lines", high=MAX_CAPTURE_LINES))
+        last: planes.Observation | None = None
+        while lines:
+            notice = self._board.notice
+            if notice is not None and notice.observation is not last:
+                last, lines = notice.observation, lines - 1
+                yield jsonform.to_json(last)
+            else:
+                await self._loop.next_cycle()
+
+
+def run(config: AgentConfig) -> int:
+    """Run the agent and return its exit status."""
+
+    async def main() -> int:
+        return await Agent(config, load_policy(config)).run()
+
+    return asyncio.run(main())
+
+
+def _judge(policy: Policy) -> loop.Judge:
+    def decide(history: History, observation: planes.Observation, api_server: bool) -> tuple[History, NodeReport]:  # noqa: FBT001
+        return judge.judge(history, observation, policy, api_server=api_server)
+
+    return decide
+
+
+def _manners(policy: Policy) -> session.Manners:
+    def decide(
+        node: Reading[kube.NodeObject],
+        history: History,
+        now: datetime.datetime,
+        released_until: datetime.datetime | None,
+    ) -> session.Wanted:
+        labels = node.value.labels if isinstance(node, Known) else None
+        is_serving = history.marker is not None and history.marker.serving_since is not None
+        wanted = manners.wanted(
+            labels, history.marker, now, policy, is_serving=is_serving, released_until=released_until
+        )
+        return session.Wanted(mode=wanted.session.value, reason=wanted.reason)
+
+    return decide
+
+
+def _all_addresses(targets: tuple[str, ...]) -> feed.Resolver:
+    """Resolve every admitter's name to all its addresses."""
+    resolvers = [feed.dns_resolver(target) for target in targets]
+
+    async def resolve() -> tuple[str, ...]:
+        found = await asyncio.gather(*(resolver() for resolver in resolvers))
+        return tuple(sorted({address for addresses in found for address in addresses}))
+
+    return resolve
+
+
+def _number(request: Mapping[str, Any], name: str, *, high: float) -> float:
+    value = request.get(name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= high:
+        raise control.BadRequest(f"{name}: expected a number from 0 to {high}")
+    return float(value)

@@ -1,0 +1,296 @@
+"""The loop with a clock of its own: when cycles run, and what a failure at each step leaves published."""
+
+import asyncio
+import contextlib
+
+import pytest
+import structlog.testing
+
+from agent import loop
+from agent.model import planes
+from agent.model.history import History
+from agent.publish.board import Board
+from agent.publish.evidence import Evidence
+from agent.sources.sample import Sample
+from muster.model import codec
+from muster.model.reading import Known, Unknown
+from muster.model.report import NodeReport, ResourceReport, Topology, Verdict
+from tests.fakes import agent_shell as fakes
+
+
+def a_report(now, *, admit=8):
+    resource = ResourceReport(
+        verdict=Verdict.OK,
+        admit_strict=Known(admit),
+        admit_lenient=Known(admit),
+        pick_risk=Known(0.0),
+        free=Known(admit),
+    )
+    return NodeReport(
+        node="gpu-a1", taken_at=now, verdict=Verdict.OK, resources=codec.freeze({"nvidia.com/gpu": resource})
+    )
+
+
+class Sampler:
+    def __init__(self, clock):
+        self.clock, self.taken, self.error, self.seconds = clock, [], None, 0.0
+
+    async def sample(self, *, fresh, nvml_closed, expected):
+        self.taken.append((round(self.clock.monotonic() - 1000, 6), fresh, nvml_closed, expected))
+        await self.clock.sleep(self.seconds)
+        if self.error:
+            raise self.error
+        observation = planes.Observation(
+            node="gpu-a1", taken_at=self.clock.utc(), nvml=Known(planes.Nvml(devices=(planes.Gpu(uuid="GPU-a"),)))
+        )
+        read_at = {"nvml": self.clock.monotonic(), "pci": self.clock.monotonic() - 7}
+        return Sample(observation=observation, api_server=False, read_at=read_at, attempts=1)
+
+
+class Session:
+    def __init__(self):
+        self.mode, self.followed, self.losses, self.error = "open", 0, 0, None
+
+    async def follow(self, history, now):
+        self.followed += 1
+        if self.error:
+            raise self.error
+
+    def lost(self):
+        self.losses += 1
+
+
+class Feed:
+    def __init__(self):
+        self.published, self.ages = [], {}
+
+    def publish(self, report, topology):
+        self.published.append((report, topology))
+
+    def set_plane_ages(self, seconds):
+        self.ages = dict(seconds)
+
+
+class Keeper:
+    def __init__(self):
+        self.kept = []
+
+    def keep(self, evidence):
+        self.kept.append(evidence)
+
+
+class World:
+    def __init__(self, *, start_delay=0.0, expected_gpus=None):
+        self.clock = fakes.FakeClock()
+        self.sampler, self.session, self.feed, self.keeper = Sampler(self.clock), Session(), Feed(), Keeper()
+        self.board = Board()
+        self.judge_error = None
+        self.loop = loop.Loop(
+            time=self.clock,
+            timing=loop.Timing(poll=5, coalesce=0.05, start_delay=start_delay),
+            sampler=self.sampler,
+            session=self.session,
+            judge=self.judge,
+            topology_of=lambda nvml, last: Topology(generation=last.generation + 1),
+            feed=self.feed,
+            board=self.board,
+            keeper=self.keeper,
+            evidence=Evidence(boot_id="b1", start_counter=1),
+            expected_gpus=expected_gpus,
+            sleep=self.clock.sleep,
+        )
+
+    def judge(self, history, observation, api_server):
+        if self.judge_error:
+            raise self.judge_error
+        return History(started=True), a_report(observation.taken_at)
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        task = asyncio.create_task(self.loop.run())
+        await fakes.settle()
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @property
+    def times(self):
+        return [at for at, *_ in self.sampler.taken]
+
+
+async def test_polls_at_exact_times():
+    """One cycle after the start delay, then one every five seconds, whatever a cycle takes."""
+    world = World(start_delay=1.5)
+    world.sampler.seconds = 0.25
+    async with world.running():
+        await world.clock.advance(12)
+    assert world.times == [1.5, 6.5, 11.5]
+    assert [fresh for _, fresh, *_ in world.sampler.taken] == [True, False, False]
+
+
+async def test_a_slow_cycle_leaves_the_machine_some_rest():
+    """A cycle longer than a poll is followed by a fifth of a poll of quiet, not by the next at once."""
+    world = World()
+    world.sampler.seconds = 7.0
+    async with world.running():
+        await world.clock.advance(9)
+    assert world.times == [0, 8]
+
+
+async def test_a_wake_up_runs_a_fresh_cycle_within_fifty_milliseconds():
+    """Events that come together make one cycle."""
+    world = World()
+    async with world.running():
+        await world.clock.advance(2)
+        world.loop.wake("xid")
+        world.loop.wake("xid")
+        await world.clock.advance(0.05)
+        assert [(at, fresh) for at, fresh, *_ in world.sampler.taken] == [(0, True), (2.05, True)]
+        await world.clock.advance(5)
+    assert world.times == [0, 2.05, 7.05]
+
+
+async def test_a_storm_of_events_is_throttled():
+    """At most one cycle every 200 ms, however many events come."""
+    world = World()
+    async with world.running():
+        await world.clock.advance(1)
+        for _ in range(100):
+            world.loop.wake("xid")
+            await world.clock.advance(0.01)
+    assert len(world.times) <= 1 + 1 + 1 / loop.STORM_SECONDS
+
+
+async def test_a_wake_up_during_a_cycle_is_not_lost():
+    """What happens while a sample is being taken is looked at in the next."""
+    world = World()
+    world.sampler.seconds = 1.0
+    async with world.running():
+        await world.clock.advance(0.5)
+        world.loop.wake("mig_config")
+        await world.clock.advance(2)
+    assert world.times == [0, 1.05]
+
+
+async def test_a_good_cycle_tells_everybody():
+    """Feed, board and evidence get the same outcome; ages are of the monotonic clock."""
+    world = World()
+    async with world.running():
+        await world.clock.advance(1)
+    (report, topology) = world.feed.published[0]
+    assert report.verdict is Verdict.OK
+    assert topology.generation == 1
+    assert world.feed.ages == {"nvml": 0, "pci": 7}
+    assert world.board.notice.report is report
+    assert world.keeper.kept == [Evidence(boot_id="b1", start_counter=1, history=History(started=True), learned_gpus=1)]
+    assert world.board.age_seconds(world.clock.monotonic()) == 1
+
+
+@pytest.mark.parametrize("step", ["session", "sample", "judge", "hang"])
+async def test_a_failure_at_any_step_takes_the_numbers_out_and_heals(step, monkeypatch):
+    """The last report is published again as BLIND without numbers; the next good cycle puts them back."""
+    world = World()
+    async with world.running():
+        await world.clock.advance(1)
+        if step == "session":
+            world.session.error = RuntimeError("boom")
+        elif step == "sample":
+            world.sampler.error = RuntimeError("boom")
+        elif step == "judge":
+            world.judge_error = RuntimeError("boom")
+        else:
+            monkeypatch.setattr(loop, "CYCLE_DEADLINE_SECONDS", 0.05)
+            world.sampler.seconds = 10_000.0
+        with structlog.testing.capture_logs() as logs:
+            await world.clock.advance(4)
+            await asyncio.wait_for(world.loop.next_cycle(), 10) if step == "hang" else None
+            await fakes.settle()
+        assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+            "cycle failed: the node is published as BLIND"
+        ]
+        blind, _ = world.feed.published[-1]
+        resource = blind.resources["nvidia.com/gpu"]
+        assert (blind.verdict, resource.verdict) == (Verdict.BLIND, Verdict.BLIND)
+        assert isinstance(resource.admit_strict, Unknown)
+        assert isinstance(resource.admit_lenient, Unknown)
+        assert isinstance(resource.pick_risk, Unknown)
+        assert blind.taken_at > world.feed.published[0][0].taken_at
+        assert world.board.events["failed_cycles"] == 1
+        world.session.error = world.sampler.error = world.judge_error = None
+        world.sampler.seconds = 0.0
+        await world.clock.advance(5)
+        assert world.feed.published[-1][0].verdict is Verdict.OK
+
+
+async def test_a_failure_before_any_report_publishes_nothing():
+    """There is nothing true to say yet; the admitter does not count the node."""
+    world = World()
+    world.sampler.error = OSError("boom")
+    with structlog.testing.capture_logs():
+        async with world.running():
+            await world.clock.advance(6)
+    assert world.feed.published == []
+    assert world.board.notice is None
+
+
+async def test_the_readers_events_wake_and_its_absence_is_said_once():
+    """Every retry of the stream tells that the reader is away; only the first is news."""
+    world = World()
+
+    class Event:
+        def __init__(self, kind="", state=""):
+            self.kind, self.state = kind, state
+
+    async def events():
+        yield Event(kind="xid")
+        for _ in range(5):
+            yield Event(state=loop.READER_AWAY)
+        yield Event(state="opened")
+
+    await world.loop.watch(events())
+    assert world.board.events["reader_losses"] == 1
+    assert world.session.losses == 1
+    assert world.board.events["wakes"] == 3
+
+
+async def test_the_session_follows_a_wake_up_while_a_cycle_hangs():
+    """A maintenance marker is obeyed at once, not after the cycle."""
+    world = World()
+    world.sampler.seconds = 20.0
+    minding = asyncio.create_task(world.loop.mind_session())
+    async with world.running():
+        before = world.session.followed
+        world.loop.wake("Slice")
+        await fakes.settle()
+        assert world.session.followed == before + 1
+    minding.cancel()
+    await asyncio.gather(minding, return_exceptions=True)
+
+
+async def test_a_closed_session_and_the_expected_count_reach_the_sampler():
+    """Operator beats learned; learned is the most ever seen."""
+    world = World()
+    async with world.running():
+        await world.clock.advance(1)
+        world.session.mode = "closed"
+        await world.clock.advance(5)
+    assert [taken[2:] for taken in world.sampler.taken] == [
+        (False, None),
+        (True, planes.Expected(gpus=1, source="learned")),
+    ]
+    told = World(expected_gpus=8)
+    async with told.running():
+        await told.clock.advance(1)
+    assert told.sampler.taken[0][3] == planes.Expected(gpus=8, source="operator")
+
+
+async def test_one_sentence_a_cycle_repeats_at_debug():
+    """A steady node says itself once at info."""
+    world = World()
+    with structlog.testing.capture_logs() as logs:
+        async with world.running():
+            await world.clock.advance(11)
+    sentences = [(line["log_level"], line["event"]) for line in logs if line["event"].startswith("node is")]
+    assert sentences == [("info", "node is OK"), ("debug", "node is OK"), ("debug", "node is OK")]
