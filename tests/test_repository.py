@@ -77,6 +77,12 @@ def test_every_decision_is_listed_once_and_numbered_in_order():
     assert re.findall(r"^\| \[\d{4}\]\(([^)]+)\)", (folder / "README.md").read_text(), re.MULTILINE) == pages
 
 
+def test_every_page_of_docs_is_listed():
+    folder = ROOT / "docs"
+    listed = set(LINK.findall((folder / "README.md").read_text()))
+    assert {path.name for path in folder.glob("*.md")} - {"README.md"} - listed == set()
+
+
 def test_every_dependency_beyond_the_first_list_is_decided():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["admitter"]]
