@@ -1,0 +1,246 @@
+"""Faults of single GPUs: lost, silent, or answering and sick (faults.md B2, B5, B6, B8, H5).
+
+Input: every advertised id, what the driver says about its GPU. Output: one suspicion per (resource, GPU); its ids are bad.
+
+Invariant: an id whose GPU cannot be opened is never usable, whatever the reason. A reading that is Unknown makes nobody
+sick (it goes to `unverified`), but a GPU whose identifying query fails is never healthy: a reason without a row is BLIND.
+
+Why the recovery action comes first: see agent.model.xid.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+from agent.core import kernel_log
+from agent.core.absence import Absence, absence_of
+from agent.core.context import Context, named
+from agent.model import planes, xid
+from agent.model.finding import Effect, Rule, Suspicion
+from agent.model.snapshot import DeviceId, Snapshot, Unit
+from muster.model.reading import Known, Unknown
+from muster.model.report import DeviceState, Verdict
+from muster.model.vocabulary import Reason, Remedy
+
+
+def _bad(rule: str, cause: str, reason: Reason, remedy: Remedy, clears_when: str, wait: str = "") -> Rule:
+    return Rule(
+        id=rule,
+        cause=cause,
+        verdict=Verdict.OVER,
+        effect=Effect.BAD,
+        reason=reason,
+        remedy=remedy,
+        wait=wait,
+        clears_when=clears_when,
+    )
+
+
+LOST = _bad(
+    "B2", "GpuLostStillPromised", Reason.GPU_LOST, Remedy.DRAIN_AND_RESET_GPU,
+    "NVML opens the GPU, or the kubelet no longer advertises it", "gpu-lost",
+)  # fmt: skip
+HANGS = _bad(
+    "B8", "NvmlHangGsp", Reason.DRIVER_UNRESPONSIVE, Remedy.REBOOT_NODE,
+    "the GPU answers within its deadline", "driver-hang",
+)  # fmt: skip
+HARDWARE = _bad(
+    "gpu-hardware", "GpuHardwareFault", Reason.READ_FAILED, Remedy.REPLACE_GPU,
+    "the GPU's identifying query succeeds", "gpu-lost",
+)  # fmt: skip
+ACTION = _bad(
+    "B5", "IgnoredXidNeedsReset", Reason.RECOVERY_ACTION, Remedy.DRAIN_AND_RESET_GPU,
+    "the driver's recovery action is none", "recovery-action",
+)  # fmt: skip
+PENDING = _bad(
+    "B6", "UncorrectableEccUnnoticed", Reason.ROW_REMAP, Remedy.DRAIN_AND_RESET_GPU,
+    "no row remap and no retired page is pending",
+)  # fmt: skip
+REMAP_FAILED = _bad(
+    "row-remap-failed", "RowRemapFailed", Reason.ROW_REMAP, Remedy.REPLACE_GPU, "the GPU reports no failed row remap"
+)
+SRAM = _bad(
+    "sram-threshold", "SramEccThreshold", Reason.ECC, Remedy.REPLACE_GPU,
+    "the driver no longer says that the SRAM error threshold is exceeded",
+)  # fmt: skip
+FATAL_XID = _bad(
+    "xid-fatal", "FatalXid", Reason.XID, Remedy.DRAIN_AND_RESET_GPU,
+    "the node is rebooted, or the driver's recovery action becomes readable and is none",
+)  # fmt: skip
+CANNOT_JOIN = _bad(
+    "H5", "UuidPrefixForms", Reason.CANNOT_JOIN, Remedy.INVESTIGATE, "the id joins to a device that the driver shows"
+)
+UNREADABLE = Rule(
+    id="gpu-unreadable",
+    cause="GpuUnreadable",
+    verdict=Verdict.BLIND,
+    effect=Effect.BLIND,
+    reason=Reason.READ_FAILED,
+    remedy=Remedy.INVESTIGATE,
+    clears_when="the GPU's identifying query succeeds",
+)
+
+RULES = (LOST, HANGS, HARDWARE, ACTION, PENDING, REMAP_FAILED, SRAM, FATAL_XID, CANNOT_JOIN, UNREADABLE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a GPU or an instance is."""
+
+    state: DeviceState
+    reason: Reason
+    rule: Rule | None = None
+    """Takes its ids out of the usable ones."""
+    detail: str = ""
+
+
+HEALTHY = Condition(state=DeviceState.HEALTHY, reason=Reason.OK)
+
+_BY_ERROR: Mapping[str, Condition] = {
+    "GPU_IS_LOST": Condition(state=DeviceState.LOST, reason=Reason.GPU_LOST, rule=LOST),
+    "NOT_FOUND": Condition(state=DeviceState.LOST, reason=Reason.GPU_NOT_FOUND, rule=LOST),
+    "GPU_NOT_FOUND": Condition(state=DeviceState.LOST, reason=Reason.GPU_NOT_FOUND, rule=LOST),
+    "RESET_REQUIRED": Condition(state=DeviceState.UNHEALTHY, reason=Reason.RESET_REQUIRED, rule=LOST),
+    "TIMEOUT": Condition(state=DeviceState.UNKNOWN, reason=Reason.DRIVER_UNRESPONSIVE, rule=HANGS),
+    "INSUFFICIENT_POWER": Condition(state=DeviceState.UNHEALTHY, reason=Reason.READ_FAILED, rule=HARDWARE),
+    "CORRUPTED_INFOROM": Condition(state=DeviceState.UNHEALTHY, reason=Reason.READ_FAILED, rule=HARDWARE),
+    "IRQ_ISSUE": Condition(state=DeviceState.UNHEALTHY, reason=Reason.READ_FAILED, rule=HARDWARE),
+}
+_NO_ROW = Condition(state=DeviceState.UNKNOWN, reason=Reason.READ_FAILED, rule=UNREADABLE)
+GONE = Condition(state=DeviceState.LOST, reason=Reason.GPU_NOT_FOUND, rule=LOST, detail="NVML does not list it")
+UNJOINABLE = Condition(
+    state=DeviceState.UNKNOWN, reason=Reason.CANNOT_JOIN, rule=CANNOT_JOIN, detail="joins to nothing on this node"
+)
+
+_HARMLESS_ACTIONS = (planes.RecoveryAction.NONE, planes.RecoveryAction.RECOVER_IMEX_DOMAIN)
+"""RECOVER_IMEX_DOMAIN is about other nodes (agents.md b1)."""
+
+
+def find(context: Context) -> Iterator[Suspicion]:
+    """Yield a suspicion for every GPU that makes advertised ids bad."""
+    if isinstance(context.snapshot.nvml, Unknown):
+        return
+    for view in context.snapshot.resources:
+        hits: dict[tuple[str, str], tuple[Condition, list[DeviceId]]] = {}
+        for device in view.ids():
+            condition, subject = _of_id(context, device)
+            if condition.rule is not None:
+                key = (condition.rule.id, subject)
+                hits.setdefault(key, (condition, []))[1].append(device)
+        for (_, subject), (condition, devices) in sorted(hits.items()):
+            yield _suspicion(view.name, subject, condition, devices)
+
+
+def _suspicion(resource: str, subject: str, condition: Condition, devices: list[DeviceId]) -> Suspicion:
+    assert condition.rule is not None
+    detail = f"{subject}: {condition.detail or condition.reason.value}"
+    return Suspicion(
+        rule=condition.rule,
+        resource=resource,
+        subject=subject,
+        ids=tuple(device.id for device in devices),
+        devices=tuple(sorted({device.uuid for device in devices})),
+        units=len(devices),
+        detail=detail,
+        reason=condition.reason,
+    )
+
+
+def _of_id(context: Context, device: DeviceId) -> tuple[Condition, str]:
+    """Return the condition of an id, and the UUID that its evidence is counted for."""
+    if device.unit is not None:
+        return of_unit(device.unit, context.snapshot), device.unit.uuid
+    if device.is_passthrough:
+        return HEALTHY, device.uuid
+    absence, gpu = absence_of(device, context.snapshot, context.history)
+    if absence is Absence.SILENT and gpu is not None:
+        return of_error(gpu.error), gpu.uuid
+    if absence is Absence.GPU_GONE:
+        return GONE, device.uuid
+    if absence is Absence.UNJOINABLE:
+        return UNJOINABLE, device.uuid
+    return HEALTHY, device.uuid  # HIDDEN and MIG_GONE are other modules' (absence.py)
+
+
+def of_error(error: str) -> Condition:
+    """Return what a GPU is whose identifying query gives this error."""
+    return dataclasses.replace(_BY_ERROR.get(error, _NO_ROW), detail=error)
+
+
+def of_unit(unit: Unit, snapshot: Snapshot) -> Condition:
+    """Return what a unit is that the driver opens: the first check that finds something, the worst first."""
+    answers = (*(check(unit.gpu) for check in _CHECKS), _xid(unit, snapshot))
+    found = [condition for condition in answers if condition is not None]
+    sick = [condition for condition in found if condition.rule is not None]
+    return (sick or found or [HEALTHY])[0]
+
+
+def _recovery_action(gpu: planes.Gpu) -> Condition | None:
+    match gpu.recovery_action:
+        case Known(action) if action is planes.RecoveryAction.UNSUPPORTED or action in _HARMLESS_ACTIONS:
+            return None
+        case Known(action):
+            return Condition(
+                state=DeviceState.UNHEALTHY,
+                reason=Reason.RECOVERY_ACTION,
+                rule=ACTION,
+                detail=f"the driver wants {action.value}",
+            )
+        case Unknown():
+            return None
+
+
+def _pending(gpu: planes.Gpu) -> Condition | None:
+    is_remap = _is_true(gpu.remap, lambda remap: remap.pending)
+    if is_remap or gpu.retired_pages_pending == Known(True):  # noqa: FBT003
+        what = "row remap" if is_remap else "page retirement"
+        return Condition(
+            state=DeviceState.UNHEALTHY, reason=Reason.ROW_REMAP, rule=PENDING, detail=f"{what} pending until a reset"
+        )
+    return None
+
+
+def _remap_failed(gpu: planes.Gpu) -> Condition | None:
+    if _is_true(gpu.remap, lambda remap: remap.failed):
+        return Condition(
+            state=DeviceState.UNHEALTHY, reason=Reason.ROW_REMAP, rule=REMAP_FAILED, detail="a row remap failed"
+        )
+    return None
+
+
+def _sram(gpu: planes.Gpu) -> Condition | None:
+    if _is_true(gpu.ecc, lambda ecc: ecc.sram_threshold_exceeded):
+        return Condition(
+            state=DeviceState.UNHEALTHY, reason=Reason.ECC, rule=SRAM, detail="SRAM error threshold exceeded"
+        )
+    return None
+
+
+def _is_true(group: object, pick: Callable[..., object]) -> bool:
+    return isinstance(group, Known) and pick(group.value) == Known(True)  # noqa: FBT003
+
+
+def _xid(unit: Unit, snapshot: Snapshot) -> Condition | None:
+    """Ask the Xid table, and only where the driver itself does not say what it wants."""
+    is_answered = isinstance(unit.gpu.recovery_action, Known) and (
+        unit.gpu.recovery_action.value is not planes.RecoveryAction.UNSUPPORTED
+    )
+    codes = [event.code for event in kernel_log.xids_of(unit.gpu, snapshot.observation) if _hits(event, unit)]
+    fatal = [code for code in codes if xid.policy_of(code).severity is xid.Severity.FATAL]
+    if fatal and not is_answered:
+        return Condition(state=DeviceState.UNHEALTHY, reason=Reason.XID, rule=FATAL_XID, detail=_xid_text(fatal))
+    degraded = [code for code in codes if xid.policy_of(code).severity is xid.Severity.DEGRADED]
+    if degraded and not is_answered:
+        return Condition(state=DeviceState.DEGRADED, reason=Reason.XID, detail=_xid_text(degraded))
+    return None
+
+
+def _hits(event: planes.Xid, unit: Unit) -> bool:
+    """True if the event is the whole GPU's, or this instance's (agents.md b2: MIG attribution)."""
+    return event.gi is None or not unit.is_mig or event.gi == unit.gi
+
+
+def _xid_text(codes: list[int]) -> str:
+    return f"Xid {named(str(code) for code in codes)}: {xid.policy_of(min(codes)).source}"
+
+
+_CHECKS: tuple[Callable[[planes.Gpu], Condition | None], ...] = (_recovery_action, _pending, _remap_failed, _sram)

@@ -1,0 +1,60 @@
+"""All rules: the modules that find things, and every row by id.
+
+A new fault is a row in one of these modules and a line or a function in its `find`; docs/rules.md is made from `ROWS`.
+"""
+
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from agent.core import maintenance, unconfirmed
+from agent.core.context import Context
+from agent.core.rules import (
+    devices,
+    driver,
+    fabric,
+    hardware,
+    holders,
+    labels,
+    mig,
+    nodestatus,
+    observer,
+    pods,
+    registration,
+    rejections,
+    sharing,
+)
+from agent.model.finding import Rule, Suspicion
+from agent.model.policy import Mode
+
+_FINDERS: tuple[Callable[[Context], Iterable[Suspicion]], ...] = (
+    observer.find,
+    driver.find,
+    registration.find,
+    nodestatus.find,
+    devices.find,
+    fabric.find,
+    mig.find,
+    sharing.find,
+    holders.find,
+    hardware.find,
+    labels.find,
+    rejections.find,
+    pods.find,
+)
+
+ROWS: Mapping[str, Rule] = types.MappingProxyType(
+    {
+        rule.id: rule
+        for module in (
+            observer, driver, registration, nodestatus, devices, fabric, mig, sharing, holders, hardware, labels,
+            rejections, pods, maintenance, unconfirmed,
+        )
+        for rule in module.RULES
+    }
+)  # fmt: skip
+
+
+def find(context: Context) -> Iterator[Suspicion]:
+    """Yield every suspicion of every rule that is not off."""
+    for finder in _FINDERS:
+        yield from (item for item in finder(context) if context.policy.mode(item.rule.id) is not Mode.OFF)

@@ -1,0 +1,70 @@
+"""What the core remembers from one sample to the next: enough to see how long something lasts, and no more.
+
+Invariant: made only of shapes that muster.model.codec knows, and bounded, so that the evidence file can hold it; a
+restart that reads it back goes on exactly where the agent stopped, and so never raises capacity. `History()` means no
+earlier sample: the next one is the baseline and is published at once.
+
+Not here: anything that would make a fault latch. An entry whose sample no longer shows it is dropped.
+"""
+
+import dataclasses
+import datetime
+from collections.abc import Mapping
+
+from muster.model import codec
+from muster.model.report import Verdict
+
+MAX_EVIDENCE = 512
+"""An 8-GPU node in full MIG has 56 instances; a few rules can hit each."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A disagreement that the last clean sample showed."""
+
+    key: str
+    """rule|resource|subject"""
+    since: datetime.datetime
+    """First sample that showed it."""
+    samples: int
+    """Samples in a row."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceMemory:
+    """What was published of a resource, and what the last sample alone would have given."""
+
+    verdict: Verdict
+    strict: int | None = None
+    """None: null was published."""
+    lenient: int | None = None
+    seen_strict: int | None = None
+    """None: the last sample was not clean."""
+    seen_lenient: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """A maintenance marker that is there, since when this agent has seen it, and whether the node went on serving."""
+
+    name: str
+    since: datetime.datetime
+    serving_since: datetime.datetime | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """State of the core after a sample."""
+
+    started: bool = False
+    """A sample has been judged."""
+    boot_id: str = ""
+    previous_boot_id: str = ""
+    node_object_seen: bool = False
+    """The Node plane was there once: if it goes, it is unreadable and not unneeded."""
+    pods_seen: bool = False
+    evidence: tuple[Evidence, ...] = ()
+    resources: Mapping[str, ResourceMemory] = codec.mapping()
+    marker: Marker | None = None
+    mig_parents: Mapping[str, str] = codec.mapping()
+    """MIG UUID -> GPU UUID of the last readable sample: whose instances a silent GPU takes with it."""
