@@ -35,10 +35,9 @@ def write(state: State, path: PathLike) -> None:
     """Check the state and replace the file; raise stateform.Invalid and leave the file alone if anything is wrong."""
     target = pathlib.Path(path)
     text = stateform.to_text(state)
-    if target.exists():
-        recovered = _recovered_by_nothing(read(target), state)
-        if recovered:
-            raise stateform.Invalid(*recovered)
+    recovered = _recovered_by_nothing(target, state)
+    if recovered:
+        raise stateform.Invalid(*recovered)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.new")
     unfinished.write_text(text, encoding="ascii")
     unfinished.replace(target)
@@ -85,8 +84,12 @@ def _is_locked(file: pathlib.Path) -> bool:
     return False
 
 
-def _recovered_by_nothing(before: State, after: State) -> list[str]:
+def _recovered_by_nothing(target: pathlib.Path, after: State) -> list[str]:
     """Name lost GPUs that would come back without a reset or a reboot."""
+    try:
+        before = read(target)
+    except (FileNotFoundError, stateform.Invalid):  # nothing that could be remembered
+        return []
     if before.boot != after.boot:
         return []
     lost = {gpu.uuid: gpu.resets for gpu in before.gpus if gpu.lost}

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from hack import fakenvml
-from hack.fakenvml import stateform
+from hack.fakenvml import statechecks
 
 ROOT = pathlib.Path(__file__).parents[3]
 BINDING = pathlib.Path(pynvml.__file__).read_text()
@@ -72,7 +72,7 @@ def test_the_soname_is_the_one_that_the_binding_opens(library):
 
 
 def test_exports_are_the_functions_that_a_fault_may_name(library):
-    assert exports(library) - {"fakenvml_sizeof"} == stateform.FUNCTIONS
+    assert exports(library) - {"fakenvml_sizeof"} == statechecks.FUNCTIONS
 
 
 def test_building_again_leaves_a_fresh_library_alone(library):
