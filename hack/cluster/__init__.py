@@ -1,0 +1,1 @@
+"""A real control plane on loopback, built from Go modules at pinned versions: docs/cluster.md."""
