@@ -11,8 +11,8 @@ from admitter.core.feedstate import Reason
 from admitter.model.feedmessages import LeaseSet
 from admitter.model.lease import NodeLease
 from admitter.sources import feedserver, feedstream
-from muster.model import kube, pbform, protocol
 from muster.model import delta as deltas
+from muster.model import kube, pbform, protocol
 from muster.model.reading import Known
 from muster.pb.muster.v1 import feed_pb2
 from tests import feedworld
@@ -39,9 +39,9 @@ async def a_settled_wire(world, address, hub, **fields):
 
 
 async def test_the_welcome_says_how_to_behave(world):
-    async with world.hub(node_ttl_seconds=3.0, term=7, version="0.1.0", api_server=True) as (_, address):
-        async with world.wire(address) as wire:
-            welcome = await wire.greet()
+    settings = {"node_ttl_seconds": 3.0, "term": 7, "version": "0.1.0", "api_server": True}
+    async with world.hub(**settings) as (_, address), world.wire(address) as wire:
+        welcome = await wire.greet()
     assert welcome == feed_pb2.Welcome(
         admitter="admitter-0",
         term=7,
@@ -196,7 +196,7 @@ async def test_a_peer_that_is_no_node_is_nobody(world):
 
 async def test_a_silent_peer_is_shown_out(world, monkeypatch):
     monkeypatch.setattr(feedserver, "HELLO_SECONDS", 0.05)
-    async with world.hub() as (hub, address), world.wire(address) as wire:
+    async with world.hub() as (_, address), world.wire(address) as wire:
         code, words = await wire.hear_end()
         assert (code, "NoHello" in words) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
@@ -214,19 +214,18 @@ async def test_fields_that_we_do_not_know_are_ignored(world):
 
 
 async def test_a_new_boot_ends_the_old_one_for_good(world):
-    async with world.hub() as (hub, address), a_settled_wire(world, address, hub) as old:
-        async with world.wire(address) as new:
-            await new.greet(boot_id="boot-2")
-            # What the old boot promised counts no more, even before the new one has spoken.
-            assert hub.view().nodes == {}
-            assert (await old.hear_end())[0] is grpc.StatusCode.ABORTED
-            await new.say(snapshot=feedworld.a_snapshot(1, feedworld.a_report(free=1)))
-            await feedworld.until(lambda: feedworld.free_in(hub) == 1)
-            async with world.wire(address) as replay:
-                await replay.say(hello=feedworld.a_hello(start_counter=99))
-                assert (await replay.hear_end())[0] is grpc.StatusCode.FAILED_PRECONDITION
-            await new.say(delta=a_delta(1, free=2, was=1))
-            await feedworld.until(lambda: feedworld.free_in(hub) == 2)
+    async with world.hub() as (hub, address), a_settled_wire(world, address, hub) as old, world.wire(address) as new:
+        await new.greet(boot_id="boot-2")
+        # What the old boot promised counts no more, even before the new one has spoken.
+        assert hub.view().nodes == {}
+        assert (await old.hear_end())[0] is grpc.StatusCode.ABORTED
+        await new.say(snapshot=feedworld.a_snapshot(1, feedworld.a_report(free=1)))
+        await feedworld.until(lambda: feedworld.free_in(hub) == 1)
+        async with world.wire(address) as replay:
+            await replay.say(hello=feedworld.a_hello(start_counter=99))
+            assert (await replay.hear_end())[0] is grpc.StatusCode.FAILED_PRECONDITION
+        await new.say(delta=a_delta(1, free=2, was=1))
+        await feedworld.until(lambda: feedworld.free_in(hub) == 2)
 
 
 async def test_within_a_boot_the_higher_counter_lives(world):
