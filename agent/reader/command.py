@@ -71,7 +71,7 @@ async def _serve(settings: config.ReaderConfig) -> tuple[int, str]:
         outcome = await ended
         streams.end()
         following.cancel()
-        left = await nvml_session.close(outcome[1])
+        left = await nvml_session.retire(outcome[1])
         if left:
             _log.warning("reader leaves open: %s", ", ".join(left))
         return outcome

@@ -12,6 +12,7 @@ Not here: the first scan, which must follow the registration; a poll finds what 
 """
 
 import asyncio
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
@@ -23,6 +24,13 @@ _REBUILD_SECONDS = 1.0
 _SLOWEST_REBUILD_SECONDS = 30.0
 _EARLY_SECONDS = 0.05
 """A wait that returns without an event before this was refused rather than waited."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Registration:
+    address: int
+    identity: identities.Identity
+    kinds: tuple[str, ...]
 
 
 class Pump:
@@ -105,26 +113,30 @@ class Pump:
 
     async def _register(self, event_set: nvml.Handle) -> None:
         count = await self._system.run(nvml.device_count, self._timeout_seconds)
+        self._identities.counted(count)
         answering = self._identities.answering
         found = await asyncio.gather(*(self._register_device(index, event_set) for index in range(count)))
-        self._uuids = {entry[0]: entry[1] for entry in found if entry is not None}
+        registrations = [registration for registration in found if registration is not None]
+        self._uuids = {registration.address: registration.identity.uuid for registration in registrations}
         self._tried = answering | frozenset(self._uuids.values())
-        self.registered = {entry[1]: entry[2] for entry in found if entry is not None and entry[2]}
+        self.registered = {entry.identity.uuid: entry.kinds for entry in registrations if entry.kinds}
 
-    async def _register_device(self, index: int, event_set: nvml.Handle) -> tuple[int, str, tuple[str, ...]] | None:
-        def register() -> tuple[int, str, tuple[str, ...]]:
+    async def _register_device(self, index: int, event_set: nvml.Handle) -> _Registration | None:
+        def register() -> _Registration:
             device = nvml.handle(index)
-            uuid = nvml.uuid(device)
+            identity = identities.Identity(uuid=nvml.uuid(device), pci=nvml.pci_address(device))
             try:
                 kinds = nvml.register_events(device, event_set)
             except nvml.NvmlError:
                 kinds = ()
-            return nvml.address(device), uuid, kinds
+            return _Registration(address=nvml.address(device), identity=identity, kinds=kinds)
 
         try:
-            return await self._device_worker(index).run(register, self._timeout_seconds)
+            registration = await self._device_worker(index).run(register, self._timeout_seconds)
         except (nvml.NvmlError, workers.Overdue):
             return None
+        self._identities.saw(index, registration.identity)
+        return registration
 
     async def _wait_once(self, event_set: nvml.Handle) -> None:
         if not self.registered:

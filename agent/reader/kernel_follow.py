@@ -19,7 +19,7 @@ from muster.model.reading import Known, Reading, Unknown
 _PORTION = 500
 """Records taken before the loop may do something else."""
 _RECORD_BYTES = 16 << 10
-_FILE_SECONDS = 0.05
+_FILE_SECONDS = 0.1
 _RETRY_SECONDS = 5.0
 
 
@@ -97,5 +97,7 @@ class Follower:
                 if error.errno != errno.EPIPE:  # Overrun: the next read goes on with what is left in the ring.
                     raise
                 continue
+            if not record:
+                raise OSError(errno.EIO, "the kernel log was closed")
             self._log.feed_record(record)
         return False

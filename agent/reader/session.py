@@ -119,12 +119,17 @@ class Session:
         self.mode, self._reason = mode, reason
         if mode is Mode.OPEN:
             return ()
-        left = await self.close(reason)
+        left = await self._close(reason)
         if left:
             self._end(EXIT_STUCK, f"closing left {', '.join(left)} open")
         return left
 
-    async def close(self, reason: str) -> tuple[str, ...]:
+    async def retire(self, reason: str) -> tuple[str, ...]:
+        """Close for good: the process ends. Return what is still open."""
+        self.mode, self._reason = Mode.CLOSED, reason
+        return await self._close(reason)
+
+    async def _close(self, reason: str) -> tuple[str, ...]:
         """End the pump, wait for reads in flight, close NVML; return the device files that are still open."""
         async with self._lock:
             pump, self.pump = self.pump, None

@@ -34,10 +34,13 @@ class Watchers:
 
     def __init__(self) -> None:
         self._open: set[Watcher] = set()
+        self._has_ended = False
 
     def subscribe(self) -> Watcher:
         """Return a new stream's backlog."""
         watcher = Watcher()
+        if self._has_ended:
+            watcher.offer(None)
         self._open.add(watcher)
         return watcher
 
@@ -51,6 +54,7 @@ class Watchers:
             watcher.offer(event)
 
     def end(self) -> None:
-        """End all streams."""
+        """End all streams, and every later one at once."""
+        self._has_ended = True
         for watcher in self._open:
             watcher.offer(None)

@@ -90,7 +90,7 @@ class ReaderProcess:
             self._task = None
         if self._child is not None:
             await self._end(self._child)
-            self._child = None
+            self.last_exit_code, self._child = self._child.returncode, None
 
     async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()
