@@ -86,6 +86,8 @@ class Timing:
     poll: float
     coalesce: float
     start_delay: float = 0.0
+    reader_patience: float = 5.0
+    """How long the first cycle waits for a reader that starts beside us: its first word is the baseline."""
 
 
 class Loop:
@@ -113,6 +115,7 @@ class Loop:
         self._evidence, self._expected_gpus = evidence, expected_gpus
         self._topology = Topology(generation=0)
         self._woken = asyncio.Event()
+        self._reader_heard = asyncio.Event()
         self._session_due = asyncio.Event()
         self._cycled = asyncio.Event()
         self._why: set[str] = set()
@@ -143,6 +146,8 @@ class Loop:
     async def run(self) -> None:
         """Run cycles until cancelled."""
         await self._sleep(self._timing.start_delay)
+        await self._first_of(self._timing.reader_patience, self._reader_heard)
+        self._woken.clear()
         fresh = True
         while True:
             started = self._clock.monotonic()
@@ -162,6 +167,8 @@ class Loop:
             if is_away:
                 self._board.events["reader_losses"] += 1
                 self._session.lost()
+            else:
+                self._reader_heard.set()
             self.wake(str(getattr(event, "kind", type(event).__name__)))
 
     async def cycle(self, *, fresh: bool) -> None:
@@ -221,12 +228,7 @@ class Loop:
         elapsed = self._clock.monotonic() - started
         # A cycle that takes longer than a poll still leaves the machine some rest.
         patience = max(self._timing.poll - elapsed, self._timing.poll / 5)
-        waits = {asyncio.ensure_future(self._sleep(patience)), asyncio.ensure_future(self._woken.wait())}
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await self._first_of(patience, self._woken)
         if not self._woken.is_set():
             return False
         since = self._clock.monotonic() - started
@@ -235,6 +237,14 @@ class Loop:
         self._woken.clear()
         self._why.clear()
         return True
+
+    async def _first_of(self, seconds: float, event: asyncio.Event) -> None:
+        waits = {asyncio.ensure_future(self._sleep(seconds)), asyncio.ensure_future(event.wait())}
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def _expected(self) -> planes.Expected | None:
         if self._expected_gpus is not None:

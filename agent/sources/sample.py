@@ -210,7 +210,7 @@ class Sampler:
         The reader's client keeps static facts and process lists from pass to pass, by UUID, and reads a new device whole
         by itself. What an event changed in them is read at the next poll.
         """
-        changed = pods != self._last_pods
+        changed = pods != self._last_pods or "processes" not in self._read_at
         processes = changed or (not fresh and self._is_due("processes", self._periods.processes))
         static = self._static_due and not fresh
         reading = await self._reader.read_nvml(with_static=static, with_processes=processes)

@@ -69,6 +69,7 @@ class SessionKeeper:
         self._released_until: float | None = None
         self._wanted = Wanted(mode=OPEN)
         self._confirmed = OPEN
+        self._was_told = False
         self._open_files: tuple[str, ...] = ()
         self._following = asyncio.Lock()
 
@@ -89,8 +90,8 @@ class SessionKeeper:
         self._released_until = self._clock.monotonic() + seconds
 
     def lost(self) -> None:
-        """Note that the reader is gone: its successor starts open."""
-        self._confirmed = ""
+        """Note that the reader is gone: what it confirmed counts no more. One that was never told anything is open."""
+        self._confirmed = "" if self._was_told else OPEN
 
     async def follow(self, history: History, now: datetime.datetime) -> None:
         """Decide the mode and make the reader take it."""
@@ -105,6 +106,7 @@ class SessionKeeper:
         is_proven = wanted.mode != CLOSED or not self._open_files
         if self._confirmed == wanted.mode and is_proven:
             return
+        self._was_told = True
         answer = await self._reader.set_session(wanted.mode, wanted.reason)
         match answer:
             case Known(open_files):

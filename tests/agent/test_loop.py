@@ -80,14 +80,14 @@ class Keeper:
 
 
 class World:
-    def __init__(self, *, start_delay=0.0, expected_gpus=None):
+    def __init__(self, *, start_delay=0.0, patience=0.0, expected_gpus=None):
         self.clock = fakes.FakeClock()
         self.sampler, self.session, self.feed, self.keeper = Sampler(self.clock), Session(), Feed(), Keeper()
         self.board = Board()
         self.judge_error = None
         self.loop = loop.Loop(
             time=self.clock,
-            timing=loop.Timing(poll=5, coalesce=0.05, start_delay=start_delay),
+            timing=loop.Timing(poll=5, coalesce=0.05, start_delay=start_delay, reader_patience=patience),
             sampler=self.sampler,
             session=self.session,
             judge=self.judge,
@@ -128,6 +128,30 @@ async def test_polls_at_exact_times():
         await world.clock.advance(12)
     assert world.times == [1.5, 6.5, 11.5]
     assert [fresh for _, fresh, *_ in world.sampler.taken] == [True, False, False]
+
+
+async def test_the_first_cycle_waits_for_the_reader_but_not_for_ever():
+    """A reader that starts beside the agent gives the baseline; one that never comes is BLIND after five seconds."""
+
+    class Ready:
+        pass
+
+    async def events():
+        await world.clock.sleep(2)
+        yield Ready()
+        await world.clock.sleep(100)
+
+    world = World(patience=5.0)
+    watching = asyncio.create_task(world.loop.watch(events()))
+    async with world.running():
+        await world.clock.advance(4)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert world.times == [2]
+    alone = World(patience=5.0)
+    async with alone.running():
+        await alone.clock.advance(6)
+    assert alone.times == [5]
 
 
 async def test_a_slow_cycle_leaves_the_machine_some_rest():

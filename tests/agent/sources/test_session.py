@@ -40,8 +40,10 @@ class World:
 
 
 async def test_an_open_session_is_not_asked_for():
-    """That is how every reader starts."""
+    """That is how every reader starts, the next one too."""
     world = World()
+    await world.follow()
+    world.keeper.lost()
     await world.follow()
     assert world.reader.asked == []
 
@@ -91,6 +93,10 @@ async def test_a_new_reader_is_told_again():
     assert isinstance(world.keeper.proof, Unknown)
     await world.follow()
     assert world.reader.asked == ["closed", "closed"]
+    world.keeper.lost()
+    world.marked = False
+    await world.follow()
+    assert world.reader.asked == ["closed", "closed", "open"]
 
 
 async def test_a_release_ends_by_itself():
