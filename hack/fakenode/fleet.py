@@ -1,0 +1,199 @@
+"""Real programs around fake machines: one admitter, one agent a node, mutual TLS, all on this machine.
+
+In: a folder, the nodes, the scale of time. Out: running processes, an address with certificates to ask at, and the
+means to kill and restart each part.
+
+Invariant: whatever happens, `stop` ends every process that was started here, and nothing else. Each process leads a
+session of its own, so that an agent's reader goes with it.
+
+Not here: what is done to the fleet (hack/demo, hack/bench, tests/e2e).
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from hack import fakenvml, pki
+from hack.fakenode.node import FakeNode
+from muster import tls
+from muster.model import jsonform
+
+_BINARIES = pathlib.Path(sys.executable).parent
+
+
+class NotStarted(RuntimeError):
+    """A program ended instead of serving; its log is in the message."""
+
+
+class Fleet:
+    """An admitter and one agent for each node."""
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        nodes: Iterable[FakeNode],
+        *,
+        scale: float,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        fakenvml.build()
+        self.folder = folder
+        self.nodes = {node.name: node for node in nodes}
+        self.scale = scale
+        self._extra = dict(settings or {})
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        authority = pki.create(folder / "pki")
+        self._admitter_files = authority.issue_admitter()
+        self._node_files = {name: authority.issue_node(name) for name in self.nodes}
+        self.client_files = authority.issue_client("operator")
+        self.address = f"127.0.0.1:{free_port()}"
+        self.metrics = {name: free_port() for name in ("admitter", *self.nodes)}
+
+    def __enter__(self) -> "Fleet":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything; it takes a few seconds until all of it serves."""
+        self.publish()
+        for node in self.nodes.values():
+            node.start()
+        self.start_admitter()
+        for name in self.nodes:
+            self.start_agent(name)
+
+    def stop(self) -> None:
+        """End everything that was started here."""
+        for name in tuple(self._processes):
+            self.kill(name, signal.SIGTERM)
+        for node in self.nodes.values():
+            node.stop()
+
+    def publish(self) -> None:
+        """Write the cluster file: every node as the API server would have it now."""
+        data = {"nodes": {name: jsonform.to_json(node.slice()) for name, node in self.nodes.items()}}
+        fresh = self.cluster_file.with_suffix(".new")
+        fresh.write_text(json.dumps(data))
+        fresh.replace(self.cluster_file)
+
+    @property
+    def cluster_file(self) -> pathlib.Path:
+        """Where the admitter reads Nodes and Pods."""
+        return self.folder / "cluster.json"
+
+    def start_admitter(self) -> None:
+        """Start the admitter, or start it again at the same address."""
+        self._start(
+            "admitter",
+            [
+                str(_BINARIES / "muster-admitter"), "run",
+                "--name", "admitter", "--listen", self.address, "--cluster-file", str(self.cluster_file),
+                "--state-dir", str(self.folder / "state"), "--decision-log", str(self.folder / "decisions.jsonl"),
+                "--metrics-address", f"127.0.0.1:{self.metrics['admitter']}",
+                "--node-ttl-seconds", str(max(1.0, 15 * self.scale)),
+                "--heartbeat-seconds", str(max(0.25, 5 * self.scale)),
+                "--lease-grace-seconds", str(max(2.0, 60 * self.scale)),
+                *_tls_flags(self._admitter_files),
+            ],
+            dict(os.environ),
+        )  # fmt: skip
+
+    def start_agent(self, name: str) -> None:
+        """Start a node's agent with its reader, or start it again on the same evidence."""
+        node = self.nodes[name]
+        flags = {
+            **node.agent_flags(),
+            "--admitters": self.address,
+            "--metrics-address": f"127.0.0.1:{self.metrics[name]}",
+            "--time-scale": str(self.scale),
+            "--poll-seconds": str(max(0.3, 5 * self.scale)),
+            "--processes-seconds": str(max(0.6, 30 * self.scale)),
+            "--start-jitter-seconds": "0",
+            **self._extra,
+        }
+        command = [str(_BINARIES / "muster-agent"), "run", *_tls_flags(self._node_files[name])]
+        for flag, value in flags.items():
+            command += [flag, value]
+        self._start(name, command, {**node.environment(), "MUSTER_ALLOW_TIME_SCALE": "1"})
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Signal a program and wait until it is gone, with what it started."""
+        process = self._processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        # What is left of the session, if the program could not end its own child.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    def pid(self, name: str) -> int:
+        """Return the pid of a running program."""
+        return self._processes[name].pid
+
+    def log_of(self, name: str) -> str:
+        """Return what a program has written so far."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def check(self) -> None:
+        """Raise NotStarted if a program has ended by itself."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise NotStarted(f"{name} ended with status {process.returncode}:\n{self.log_of(name)[-2000:]}")
+
+    def muster(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the operator's command line against the admitter."""
+        command = [
+            str(_BINARIES / "muster"), *arguments,
+            "--address", self.address, "--ca", str(self.client_files.ca),
+            "--certificate", str(self.client_files.certificate), "--key", str(self.client_files.key),
+        ]  # fmt: skip
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+
+    def release(self, name: str, minutes: float) -> subprocess.CompletedProcess[str]:
+        """Run `muster-agent release` on a node."""
+        command = [
+            str(_BINARIES / "muster-agent"), "release",
+            "--control-socket", str(self.nodes[name].folder / "agent.sock"), "--minutes", str(minutes),
+        ]  # fmt: skip
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+
+    def _start(self, name: str, command: list[str], environment: Mapping[str, str]) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(environment), start_new_session=True
+            )
+
+
+def _tls_flags(files: tls.Files) -> list[str]:
+    return ["--tls-ca", str(files.ca), "--tls-certificate", str(files.certificate), "--tls-key", str(files.key)]
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, step: float = 0.05) -> bool:
+    """Return True as soon as the condition holds, False if it does not within the time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(step)
+    return condition()
