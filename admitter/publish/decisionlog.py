@@ -1,0 +1,46 @@
+"""Append every decision to a file, one JSON object a line: what was decided, by which rule, for whom, from which view.
+
+Invariant: lines are only ever added. A line that cannot be written is counted and logged; it never stops a decision.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import structlog
+
+from admitter.model.decision import Event
+from muster.model import jsonform
+
+_LOG = structlog.get_logger(__name__)
+
+
+class DecisionLog:
+    """One file; without a path the decisions go to the program's log alone."""
+
+    def __init__(self, path: pathlib.Path | None, utc: Callable[[], datetime]) -> None:
+        self._file = path.open("a", buffering=1) if path is not None else None
+        self._utc = utc
+        self.lost = 0
+        """Lines that could not be written."""
+
+    def write(self, events: Iterable[Event], *, term: int, version: int) -> None:
+        """Append the decisions of one pass."""
+        for event in events:
+            line = {"at": jsonform.time_to_text(self._utc()), "term": term, "snapshot_version": version}
+            line |= dataclasses.asdict(event)
+            _LOG.info("decision", **{key: line[key] for key in ("kind", "gang", "rule", "detail", "lease_id")})
+            if self._file is None:
+                continue
+            try:
+                self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            except OSError as error:
+                self.lost += 1
+                _LOG.error("decision not written", error=str(error), lost=self.lost)
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,123 @@
+"""Show the newest scene as Prometheus metrics.
+
+In: the scene of the last pass and our own counters, at the moment of a scrape. Out: gauges made for that scrape alone, so
+that the series of a resource that is gone is gone with it.
+
+Invariant: labels are bounded: closed words and resource names, never a node, a gang or a client. docs/metrics-admitter.md
+lists every metric and label; a test compares.
+"""
+
+import collections
+import resource as process_limits
+from collections.abc import Callable, Iterator, Mapping
+
+import psutil
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from admitter.model import nodecapacity
+from admitter.model.record import GangState
+from admitter.publish.figures import Figures, Histogram, Scene
+from muster.model.report import Verdict
+from muster.model.vocabulary import WaitReason
+
+STALE = "STALE"
+"""Beside the verdicts: a node that was not heard within node_ttl."""
+
+
+class Collector:
+    """Yields all families of one scrape."""
+
+    def __init__(
+        self,
+        figures: Figures,
+        *,
+        refused: Callable[[], Mapping[str, int]],
+        accepted: Callable[[], Mapping[str, int]],
+        streams: Callable[[], int],
+        lost_lines: Callable[[], int],
+    ) -> None:
+        self._figures = figures
+        self._refused, self._accepted, self._streams = refused, accepted, streams
+        self._lost_lines = lost_lines
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        scene = self._figures.scene
+        if scene is not None:
+            yield from _nodes(scene)
+            yield from _gangs(scene)
+        yield from self._own()
+
+    def _own(self) -> Iterator[Metric]:
+        figures = self._figures
+        yield _histogram("muster_admitter_pass_seconds", "Duration of a decision pass.", figures.passes)
+        yield _histogram("muster_admitter_wait_seconds", "From asking to the lease.", figures.waits)
+        yield _counters("muster_admitter_decisions", "Decisions by kind.", "kind", figures.decisions)
+        yield _counter("muster_admitter_failed_passes", "Passes that failed by a bug.", figures.failed_passes)
+        yield _counter("muster_admitter_lost_log_lines", "Decisions that could not be written.", self._lost_lines())
+        yield _counters("muster_admitter_feed_messages", "Accepted messages of agents.", "kind", self._accepted())
+        yield _counters("muster_admitter_feed_refusals", "Refused messages of agents.", "reason", self._refused())
+        yield _gauge("muster_admitter_feed_streams", "Connected agents.", self._streams())
+        used = process_limits.getrusage(process_limits.RUSAGE_SELF)
+        yield _counter("muster_admitter_cpu_seconds", "Own processor time.", used.ru_utime + used.ru_stime)
+        yield _gauge("muster_admitter_resident_bytes", "Own memory.", psutil.Process().memory_info().rss)
+
+
+def _nodes(scene: Scene) -> Iterator[Metric]:
+    verdicts = dict.fromkeys([STALE, *(verdict.value for verdict in Verdict)], 0)
+    admissible: collections.Counter[str] = collections.Counter()
+    outstanding: collections.Counter[str] = collections.Counter()
+    for name, state in scene.view.nodes.items():
+        verdicts[STALE if scene.view.is_stale(name) else state.report.verdict.value] += 1
+        leases = scene.leases.get(name, ())
+        for resource, report in state.report.resources.items():
+            admissible[resource] += nodecapacity.admissible(scene.view, name, resource, leases)
+            outstanding[resource] += nodecapacity.outstanding(report, leases, resource)
+    yield _gauges("muster_admitter_nodes", "Nodes by verdict.", "verdict", verdicts)
+    yield _gauges("muster_admitter_admissible_units", "Units that may still be admitted.", "resource", admissible)
+    yield _gauges("muster_admitter_leased_units", "Leased and not yet counted.", "resource", outstanding)
+    yield _gauge("muster_admitter_view_version", "Version of the cluster view.", scene.view.version)
+
+
+def _gangs(scene: Scene) -> Iterator[Metric]:
+    states = collections.Counter({state.value: 0 for state in GangState})
+    reasons = collections.Counter({reason.value: 0 for reason in WaitReason})
+    for record in scene.records:
+        states[record.state.value] += 1
+        if record.why is not None:
+            reasons[record.why.reason.value] += 1
+    yield _gauges("muster_admitter_gangs", "Gangs by state.", "state", states)
+    yield _gauges("muster_admitter_waiting_gangs", "Waiting gangs by reason.", "reason", reasons)
+    held = sum(1 for record in scene.records if record.lease is not None)
+    yield _gauge("muster_admitter_leases", "Gangs that hold a lease.", held)
+    yield _gauge("muster_admitter_orphans", "Leases of an earlier term without a client.", scene.orphans)
+    yield _gauge("muster_admitter_term", "The present term.", scene.term)
+    yield _gauge("muster_admitter_open", "1 once the term grants; 0 while it listens.", int(scene.is_open))
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauges(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key in sorted(values):
+        family.add_metric([key], values[key])
+    return family
+
+
+def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for key in sorted(values):
+        family.add_metric([key], values[key])
+    return family
+
+
+def _histogram(name: str, text: str, values: Histogram) -> Metric:
+    family = HistogramMetricFamily(name, text)
+    family.add_metric([], values.buckets(), values.total)
+    return family

@@ -1,0 +1,92 @@
+"""Serve /metrics, /healthz and /readyz of one program.
+
+In: a registry to scrape and a word on readiness. Out: plain HTTP on one address, from a thread of its own, so that a
+stalled event loop is seen (readyz falls) instead of hiding behind its own silence.
+"""
+
+import dataclasses
+import http.server
+import socket
+import threading
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+_REQUEST_SECONDS = 5.0
+"""A client that connects and says nothing is dropped."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    is_ready: bool
+    text: str
+    """One line for a person."""
+
+
+class ProbeServer:
+    """The HTTP server of one program."""
+
+    def __init__(
+        self, address: tuple[str, int], registry: CollectorRegistry, readiness: Callable[[], Readiness], *, program: str
+    ) -> None:
+        self._server = _server(address, _handler(registry, readiness, program))
+        self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; asked for as 0, the system's choice."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and give the port back."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _server(address: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> http.server.HTTPServer:
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        daemon_threads = True
+        request_queue_size = 8
+
+    return Server(address, handler)
+
+
+def _handler(
+    registry: CollectorRegistry, readiness: Callable[[], Readiness], program: str
+) -> type[http.server.BaseHTTPRequestHandler]:
+    def metrics() -> tuple[int, str, bytes]:
+        return 200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry)
+
+    def healthz() -> tuple[int, str, bytes]:
+        return 200, "text/plain", b"ok\n"
+
+    def readyz() -> tuple[int, str, bytes]:
+        word = readiness()
+        return 200 if word.is_ready else 503, "text/plain", f"{word.text}\n".encode()
+
+    pages = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        timeout = _REQUEST_SECONDS
+        server_version, sys_version = program, ""
+
+        def do_GET(self) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            status, kind, body = page() if page is not None else (404, "text/plain", b"not here\n")
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Scrapes are no news."""
+
+    return Handler
