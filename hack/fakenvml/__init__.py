@@ -23,8 +23,6 @@ from hack.fakenvml.state import (
     Gpu,
     Link,
     MigInstance,
-    MigProfile,
-    Pair,
     Process,
     State,
 )
@@ -43,8 +41,6 @@ __all__ = [
     "Invalid",
     "Link",
     "MigInstance",
-    "MigProfile",
-    "Pair",
     "Process",
     "RebootNeeded",
     "State",

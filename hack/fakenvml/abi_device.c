@@ -34,25 +34,18 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
     return abi_end(CODE_OK);
 }
 
-#define GETTER(name, field)                                            \
-    EXPORT nvmlReturn_t name(nvmlDevice_t device, unsigned *out) {     \
-        Call call;                                                     \
-        int code = abi_begin_gpu(&call, __func__, device);             \
-        return code ? code : abi_give_unsigned(call.gpu->field, out);  \
+#define GETTER(name, field, type, give)                        \
+    EXPORT nvmlReturn_t name(nvmlDevice_t device, type *out) { \
+        Call call;                                             \
+        int code = abi_begin_gpu(&call, __func__, device);     \
+        return code ? code : give(call.gpu->field, out);       \
     }
 
-GETTER(nvmlDeviceGetIndex, index)
-GETTER(nvmlDeviceGetMinorNumber, minor)
-GETTER(nvmlDeviceGetPersistenceMode, persistence)
-GETTER(nvmlDeviceGetRetiredPagesPendingStatus, retired_pending)
-GETTER(nvmlDeviceGetPowerUsage, power_mw)
-GETTER(nvmlDeviceGetNumaNodeId, numa_id)
-
-EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device, unsigned long long *reasons) {
-    Call call;
-    int code = abi_begin_gpu(&call, __func__, device);
-    return code ? code : abi_give_u64(call.gpu->clocks, reasons);
-}
+GETTER(nvmlDeviceGetPersistenceMode, persistence, unsigned, abi_give_unsigned)
+GETTER(nvmlDeviceGetRetiredPagesPendingStatus, retired_pending, unsigned, abi_give_unsigned)
+GETTER(nvmlDeviceGetPowerUsage, power_mw, unsigned, abi_give_unsigned)
+GETTER(nvmlDeviceGetCurrentClocksEventReasons, clocks, unsigned long long, abi_give_u64)
+GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, clocks, unsigned long long, abi_give_u64) /* its name before 535 */
 
 static uint64_t total_of(const Call *call) {
     return call->mig ? (uint64_t)call->mig->memory_mib * MIB : (uint64_t)call->gpu->memory;

@@ -1,44 +1,19 @@
-/* Exports: init and shutdown, versions, enumeration, and the sizes that the ABI test asks for. */
+/* Exports: init and shutdown, the driver's version, enumeration, and the sizes that the ABI test asks for. */
 #include "abi.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     return state_init(__func__);
 }
 
-/* The older name of the same thing; a fault on nvmlInitWithFlags hits both. */
-EXPORT nvmlReturn_t nvmlInit_v2(void) { return state_init("nvmlInitWithFlags"); }
-
 EXPORT nvmlReturn_t nvmlShutdown(void) { return state_shutdown(__func__); }
-
-EXPORT const char *nvmlErrorString(nvmlReturn_t code) {
-    static _Thread_local char text[32];
-    if (code == CODE_OK) return "Success";
-    if (code == CODE_GPU_IS_LOST) return "GPU is lost";
-    snprintf(text, sizeof text, "Error %d", code);
-    return text;
-}
 
 EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned size) {
     Call call;
     int code = abi_begin(&call, __func__);
     return code ? code : abi_give_text(call.state->system.driver, version, size);
-}
-
-EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned size) {
-    Call call;
-    int code = abi_begin(&call, __func__);
-    return code ? code : abi_give_text(call.state->system.nvml, version, size);
-}
-
-EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
-    Call call;
-    int code = abi_begin(&call, __func__);
-    return code ? code : abi_give_unsigned(call.state->system.cuda, (unsigned *)version);
 }
 
 static int counted(const State *state) {
@@ -68,38 +43,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
     return abi_end((int)index < counted(call.state) ? CODE_NOT_FOUND : CODE_INVALID_ARGUMENT);
 }
 
-/* The GPU that `matches` finds, entered anew under its own index so that its own faults and condition count. */
-static int find_gpu(const char *fn, const char *wanted, int (*matches)(const Gpu *, const char *), nvmlDevice_t *device) {
-    Call call;
-    int found = -1;
-    int code = abi_begin(&call, NULL);
-    if (code) return code;
-    for (int i = 0; wanted && i < call.state->gpu_count; i++)
-        if (matches(&call.state->gpus[i], wanted)) found = i;
-    abi_end(CODE_OK);
-    code = found < 0 ? abi_begin(&call, fn) : abi_begin_any(&call, fn, abi_gpu_handle(found));
-    if (code) return code;
-    if (!wanted || !device) return abi_end(CODE_INVALID_ARGUMENT);
-    if (found < 0) return abi_end(CODE_NOT_FOUND);
-    *device = abi_gpu_handle(found);
-    return abi_end(CODE_OK);
-}
-
-static int has_uuid(const Gpu *gpu, const char *uuid) { return strcmp(gpu->uuid, uuid) == 0; }
-
 static int has_pci(const Gpu *gpu, const char *bus_id) {
     nvmlPciInfo_t own, wanted;
     abi_fill_pci(NULL, gpu->pci, &own);
     abi_fill_pci(NULL, bus_id, &wanted);
     return strcmp(own.busId, wanted.busId) == 0;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
-    return find_gpu(__func__, uuid, has_uuid, device);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device) {
-    return find_gpu(__func__, bus_id, has_pci, device);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceQueryDrainState(nvmlPciInfo_t *pci, unsigned *state) {
@@ -118,9 +66,8 @@ static const struct {
     size_t size;
 } SIZES[] = {
     SIZE(nvmlPciInfo_t), SIZE(nvmlMemory_t), SIZE(nvmlMemory_v2_t), SIZE(nvmlUtilization_t), SIZE(nvmlDeviceAttributes_t),
-    SIZE(nvmlGpuInstancePlacement_t), SIZE(nvmlGpuInstanceInfo_t), SIZE(nvmlGpuInstanceProfileInfo_t),
-    SIZE(nvmlGpuInstanceProfileInfo_v2_t), SIZE(nvmlValue_t), SIZE(nvmlFieldValue_t), SIZE(nvmlEccSramErrorStatus_t),
-    SIZE(nvmlGpuFabricInfo_v2_t), SIZE(nvmlGpuFabricInfo_v3_t), SIZE(nvmlTemperature_t), SIZE(nvmlProcessInfo_t),
+    SIZE(nvmlGpuInstancePlacement_t), SIZE(nvmlGpuInstanceInfo_t), SIZE(nvmlValue_t), SIZE(nvmlFieldValue_t), SIZE(nvmlEccSramErrorStatus_t),
+    SIZE(nvmlGpuFabricInfo_t), SIZE(nvmlGpuFabricInfo_v2_t), SIZE(nvmlGpuFabricInfo_v3_t), SIZE(nvmlTemperature_t), SIZE(nvmlProcessInfo_t),
     SIZE(nvmlEventData_t), SIZE(nvmlGridLicenseExpiry_t), SIZE(nvmlGridLicensableFeature_t),
     SIZE(nvmlGridLicensableFeatures_t),
 };

@@ -1,4 +1,4 @@
-/* Exports: NVLink, fabric, PCIe pairs, NUMA, and the field batch. */
+/* Exports: NVLink, fabric, NUMA, and the field batch. */
 #include "abi.h"
 
 #include <stdio.h>
@@ -47,6 +47,27 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, uns
     return abi_end(CODE_OK);
 }
 
+static void fill_cluster(const Gpu *gpu, unsigned char *cluster) {
+    for (size_t i = 0; i < 16; i++) {
+        unsigned byte = 0;
+        sscanf(gpu->fabric_uuid + 2 * i, "%2x", &byte);
+        cluster[i] = (unsigned char)byte;
+    }
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info) {
+    Call call;
+    int code = abi_begin_gpu(&call, __func__, device);
+    if (code) return code;
+    if (!info) return abi_end(CODE_INVALID_ARGUMENT);
+    if (call.gpu->fabric_state == ABSENT) return abi_end(CODE_NOT_SUPPORTED);
+    fill_cluster(call.gpu, info->clusterUuid);
+    info->status = (unsigned)call.gpu->fabric_status;
+    info->cliqueId = (unsigned)call.gpu->fabric_clique;
+    info->state = (unsigned)call.gpu->fabric_state;
+    return abi_end(CODE_OK);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfo_v3_t *info) {
     Call call;
     int code = abi_begin_gpu(&call, __func__, device);
@@ -56,52 +77,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabr
     int version = info->version == FABRIC_V3_TAG ? 3 : info->version == FABRIC_V2_TAG ? 2 : 99;
     if (version > gpu->fabric_version) return abi_end(CODE_VERSION_MISMATCH);
     if (gpu->fabric_state == ABSENT) return abi_end(CODE_NOT_SUPPORTED);
-    for (int i = 0; i < 16; i++) {
-        unsigned byte = 0;
-        sscanf(gpu->fabric_uuid + 2 * (size_t)i, "%2x", &byte);
-        info->clusterUuid[i] = (unsigned char)byte;
-    }
+    fill_cluster(gpu, info->clusterUuid);
     info->status = (unsigned)gpu->fabric_status;
     info->cliqueId = (unsigned)gpu->fabric_clique;
     info->state = (unsigned)gpu->fabric_state;
     info->healthMask = (unsigned)gpu->fabric_mask;
     if (version == 3) info->healthSummary = (unsigned char)gpu->fabric_summary; /* beyond the end of a v2 */
     return abi_end(CODE_OK);
-}
-
-static int index_of(const State *state, nvmlDevice_t handle) {
-    for (int i = 0; i < state->gpu_count; i++)
-        if (abi_gpu_handle(i) == handle) return i;
-    return -1;
-}
-
-static const Pair *pair_of(const State *state, int a, int b) {
-    for (int i = 0; i < state->pair_count; i++) {
-        const Pair *pair = &state->pairs[i];
-        if ((pair->a == a && pair->b == b) || (pair->a == b && pair->b == a)) return pair;
-    }
-    return NULL;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, unsigned *level) {
-    Call call;
-    int code = abi_begin_gpu(&call, __func__, a);
-    if (code) return code;
-    int other = index_of(call.state, b);
-    if (other < 0) return abi_end(CODE_INVALID_ARGUMENT);
-    const Pair *pair = pair_of(call.state, call.index, other);
-    return abi_give_unsigned(other == call.index ? 0 : pair ? pair->level : ABSENT, level);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, unsigned capability, unsigned *status) {
-    Call call;
-    int code = abi_begin_gpu(&call, __func__, a);
-    if (code) return code;
-    int other = index_of(call.state, b);
-    if (other < 0) return abi_end(CODE_INVALID_ARGUMENT);
-    const Pair *pair = pair_of(call.state, call.index, other);
-    if (pair && capability >= (unsigned)pair->p2p.count) return abi_end(CODE_INVALID_ARGUMENT);
-    return abi_give_unsigned(pair ? pair->p2p.values[capability] : ABSENT, status);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned words, unsigned long *mask, unsigned scope) {
@@ -118,31 +100,21 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned wo
     return abi_end(CODE_OK);
 }
 
-/* CODE_OK, or why this one field has no value; the batch itself succeeds either way. */
-static int built_in_field(const Call *call, unsigned id, unsigned scope, int64_t *value) {
-    int code = CODE_OK;
-    const Gpu *gpu = call->gpu;
-    const Link *link;
+static int64_t built_in_field(const Gpu *gpu, unsigned id, unsigned scope) {
+    const Link *link = scope < gpu->nvlinks ? &gpu->links[scope] : NULL;
     switch (id) {
-    case FIELD_LINK_COUNT: *value = gpu->nvlinks ? gpu->nvlinks : ABSENT; break;
-    case FIELD_RECOVERY_ACTION: *value = gpu->recovery_action; break;
-    case FIELD_LINK_SPEED: *value = gpu->nvlinks ? gpu->nvlink_mbps : ABSENT; break;
-    case FIELD_LINK_STATE:
-        link = link_of(call, scope, &code);
-        *value = link ? link->state : ABSENT;
-        break;
-    case FIELD_REMOTE_LINK:
-        link = link_of(call, scope, &code);
-        *value = link ? link->remote_link : ABSENT;
-        break;
-    default: *value = ABSENT;
+    case FIELD_LINK_COUNT: return gpu->nvlinks ? gpu->nvlinks : ABSENT;
+    case FIELD_LINK_SPEED: return link ? gpu->nvlink_mbps : ABSENT;
+    case FIELD_LINK_STATE: return link ? link->state : ABSENT;
+    case FIELD_REMOTE_LINK: return link ? link->remote_link : ABSENT;
+    case FIELD_RECOVERY_ACTION: return gpu->recovery_action;
+    default: return ABSENT;
     }
-    return code ? code : *value == ABSENT ? CODE_NOT_SUPPORTED : CODE_OK;
 }
 
 static void fill_field(const Call *call, nvmlFieldValue_t *field) {
-    int64_t value = 0;
-    int code = built_in_field(call, field->fieldId, field->scopeId, &value);
+    int64_t value = built_in_field(call->gpu, field->fieldId, field->scopeId);
+    int code = value == ABSENT ? CODE_NOT_SUPPORTED : CODE_OK;
     for (int i = 0; i < call->state->field_count; i++) {
         const Field *own = &call->state->fields[i];
         if (own->gpu != call->index || own->id != field->fieldId || own->scope != field->scopeId) continue;

@@ -1,58 +1,85 @@
 """MIG tables of real products, and instances laid out by them.
 
-In: a product's key, or a state and wanted placements. Out: MigProfile rows with the driver's own ids, and a State.
+In: a product's name, or a state and wanted placements. Out: MigProfile rows with the driver's own ids, and a State.
 
 The numbers are those of topology.md section 3, which took them from captures; a shape that nobody captured on a product
 (3g and up on GB200) is left out of its table, not guessed. Where captures differ by driver the smaller size is here.
 """
 
+import dataclasses
 import uuid as uuid_module
 from collections.abc import Iterable
 
-from hack.fakenvml.state import MigInstance, MigProfile, State
+from hack.fakenvml.state import MigInstance, State
 
-# id, enum, slices, most instances, starts, memory slices
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MigProfile:
+    """A row of a product's MIG table."""
+
+    id: int
+    """Not NVML_GPU_INSTANCE_PROFILE_*: that is another number."""
+    name: str
+    slices: int
+    instances: int
+    """At most."""
+    sm: int
+    memory_mib: int
+    starts: tuple[int, ...]
+    size: int
+    """Memory slices."""
+
+
+# id, slices, most instances, starts, memory slices
 SHAPES = (
-    (19, 0, 1, 7, (0, 1, 2, 3, 4, 5, 6), 1),
-    (20, 7, 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
-    (15, 9, 1, 4, (0, 2, 4, 6), 2),
-    (14, 1, 2, 3, (0, 2, 4), 2),
-    (9, 2, 3, 2, (0, 4), 4),
-    (5, 3, 4, 1, (0,), 4),
-    (0, 4, 7, 1, (0,), 8),
+    (19, 1, 7, (0, 1, 2, 3, 4, 5, 6), 1),
+    (20, 1, 1, (0, 1, 2, 3, 4, 5, 6), 1),
+    (15, 1, 4, (0, 2, 4, 6), 2),
+    (14, 2, 3, (0, 2, 4), 2),
+    (9, 3, 2, (0, 4), 4),
+    (5, 4, 1, (0,), 4),
+    (0, 7, 1, (0,), 8),
 )
 
 # By profile id: name, SMs, MiB
 PRODUCTS: dict[str, dict[int, tuple[str, int, int]]] = {
-    "a100-40": {
+    "NVIDIA A100-PCIE-40GB": {
         19: ("1g.5gb", 14, 4864), 20: ("1g.5gb+me", 14, 4864), 15: ("1g.10gb", 14, 9856), 14: ("2g.10gb", 28, 9856),
         9: ("3g.20gb", 42, 19968), 5: ("4g.20gb", 56, 19968), 0: ("7g.40gb", 98, 40192),
     },
-    "a100-80": {
+    "NVIDIA A100-SXM4-80GB": {
         19: ("1g.10gb", 14, 9728), 20: ("1g.10gb+me", 14, 9728), 15: ("1g.20gb", 14, 19968), 14: ("2g.20gb", 28, 19968),
         9: ("3g.40gb", 42, 40192), 5: ("4g.40gb", 56, 40192), 0: ("7g.80gb", 98, 80384),
     },
-    "h100-80": {
+    "NVIDIA H100 80GB HBM3": {
         19: ("1g.10gb", 16, 9984), 20: ("1g.10gb+me", 16, 9984), 15: ("1g.20gb", 26, 20096), 14: ("2g.20gb", 32, 20096),
         9: ("3g.40gb", 60, 40448), 5: ("4g.40gb", 64, 40448), 0: ("7g.80gb", 132, 81152),
     },
-    "gb200-186": {
+    "NVIDIA GB200": {
         19: ("1g.23gb", 18, 20480), 20: ("1g.23gb+me", 18, 20480), 15: ("1g.47gb", 32, 46592), 14: ("2g.47gb", 38, 46592),
     },
 }  # fmt: skip
 
 
 def table(product: str) -> tuple[MigProfile, ...]:
-    """Return the product's profiles as the driver would list them."""
+    """Return the profiles of a product that has MIG."""
     sizes = PRODUCTS[product]
-    return tuple(
-        MigProfile(
-            id=id_, number=number, name=sizes[id_][0], slices=slices, instances=instances, sm=sizes[id_][1],
-            memory_mib=sizes[id_][2], starts=starts, size=size,
-        )
-        for id_, number, slices, instances, starts, size in SHAPES
-        if id_ in sizes
-    )  # fmt: skip
+    rows = []
+    for id_, slices, instances, starts, size in SHAPES:
+        if id_ in sizes:
+            name, sm, memory_mib = sizes[id_]
+            row = MigProfile(
+                id=id_,
+                name=name,
+                slices=slices,
+                instances=instances,
+                sm=sm,
+                memory_mib=memory_mib,
+                starts=starts,
+                size=size,
+            )
+            rows.append(row)
+    return tuple(rows)
 
 
 def with_mode(state: State, gpu: int, *, current: bool, pending: bool | None = None) -> State:
@@ -67,7 +94,7 @@ def with_instances(state: State, gpu: int, layout: Iterable[tuple[str, int]], *,
 
     Raises ValueError where the table has no such placement or two overlap.
     """
-    profiles = {profile.name: profile for profile in state.profiles}
+    profiles = {profile.name: profile for profile in table(state.gpus[gpu].name)}
     instances: list[MigInstance] = []
     taken: set[int] = set()
     for slot, (name, start) in enumerate(layout):

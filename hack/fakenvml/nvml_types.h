@@ -45,19 +45,6 @@ typedef struct {
     nvmlGpuInstancePlacement_t placement;
 } nvmlGpuInstanceInfo_t;
 
-typedef struct {
-    unsigned id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount, decoderCount;
-    unsigned encoderCount, jpegCount, ofaCount;
-    unsigned long long memorySizeMB;
-} nvmlGpuInstanceProfileInfo_t;
-
-typedef struct {
-    unsigned version, id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount, decoderCount;
-    unsigned encoderCount, jpegCount, ofaCount;
-    unsigned long long memorySizeMB;
-    char name[96];
-} nvmlGpuInstanceProfileInfo_v2_t;
-
 typedef union {
     double dVal;
     unsigned uiVal;
@@ -84,6 +71,11 @@ typedef struct {
     unsigned long long aggregateUncBucketOther;
     unsigned bThresholdExceeded;
 } nvmlEccSramErrorStatus_t;
+
+typedef struct {
+    unsigned char clusterUuid[16];
+    unsigned status, cliqueId, state;
+} nvmlGpuFabricInfo_t;
 
 typedef struct {
     unsigned version;

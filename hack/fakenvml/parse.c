@@ -28,7 +28,7 @@ typedef struct {
 #define GPU (MAX_GPUS - 1)
 
 static const Key SYSTEM_KEYS[] = {
-    N(System, boot, 0, MAX), O(System, counted, 0, MAX_GPUS), N(System, cuda, 0, U32), T(System, driver), T(System, nvml), {0}};
+    N(System, boot, 0, MAX), O(System, counted, 0, MAX_GPUS), T(System, driver), {0}};
 
 static const Key GPU_KEYS[] = {
     N(Gpu, index, 0, GPU), N(Gpu, minor, 0, 255), N(Gpu, pci_device, 0, U32), N(Gpu, pci_subsystem, 0, U32),
@@ -42,7 +42,7 @@ static const Key GPU_KEYS[] = {
     O(Gpu, sram_uncorrected, 0, MAX), O(Gpu, sram_threshold, 0, 1), N(Gpu, fabric_version, 0, 3),
     O(Gpu, fabric_state, 0, 3), N(Gpu, fabric_status, 0, 999), N(Gpu, fabric_clique, 0, U32),
     N(Gpu, fabric_mask, 0, U32), N(Gpu, fabric_summary, 0, 3), N(Gpu, nvlinks, 0, MAX_LINKS),
-    N(Gpu, nvlink_mbps, 0, U32), N(Gpu, numa_node, -1, 1023), O(Gpu, numa_id, 0, 1023), O(Gpu, clocks, 0, MAX),
+    N(Gpu, nvlink_mbps, 0, U32), N(Gpu, numa_node, -1, 1023), O(Gpu, clocks, 0, MAX),
     O(Gpu, temperature, -100, 200), O(Gpu, power_mw, 0, U32), N(Gpu, events, 0, MAX), O(Gpu, drain, 0, 1),
     O(Gpu, licence, 0, 1), O(Gpu, licence_expiry, 0, MAX), L(Gpu, numa_memory), T(Gpu, uuid), T(Gpu, name), T(Gpu, pci),
     T(Gpu, fabric_uuid), {0}};
@@ -56,16 +56,9 @@ static const Key MIG_KEYS[] = {
     N(Mig, start, 0, 11), N(Mig, size, 1, 12), N(Mig, compute_slices, 1, 8), N(Mig, gpu_slices, 1, 8), N(Mig, sm, 1, U32),
     N(Mig, memory_mib, 1, MAX), T(Mig, uuid), T(Mig, name), {0}};
 
-static const Key PROFILE_KEYS[] = {
-    N(Profile, id, 0, 255), N(Profile, number, 0, MAX_PROFILES - 1), N(Profile, slices, 1, 8), N(Profile, instances, 1, 12),
-    N(Profile, sm, 1, U32), N(Profile, memory_mib, 1, MAX), N(Profile, size, 1, 12), L(Profile, starts), T(Profile, name),
-    {0}};
-
 static const Key PROCESS_KEYS[] = {
     N(Process, gpu, 0, GPU), N(Process, pid, 1, U32), O(Process, used, 0, MAX), O(Process, gi, 0, U32),
     O(Process, ci, 0, U32), {0}};
-
-static const Key PAIR_KEYS[] = {N(Pair, a, 0, GPU), N(Pair, b, 0, GPU), O(Pair, level, 0, 50), L(Pair, p2p), {0}};
 
 static const Key FAULT_KEYS[] = {
     O(Fault, gpu, 0, GPU), O(Fault, error, 1, 999), O(Fault, slow_ms, 1, MAX), N(Fault, hang, 0, 1),
@@ -91,9 +84,7 @@ typedef union {
     Gpu gpu;
     Link link;
     Mig mig;
-    Profile profile;
     Process process;
-    Pair pair;
     Fault fault;
     Field field;
     Event event;
@@ -127,23 +118,10 @@ static const char *add_mig(State *s, const Record *r) {
     return NULL;
 }
 
-static const char *add_profile(State *s, const Record *r) {
-    if (s->profile_count == MAX_PROFILES) return "too many lines of this kind";
-    s->profiles[s->profile_count++] = r->profile;
-    return NULL;
-}
-
 static const char *add_process(State *s, const Record *r) {
     if (r->process.gpu >= s->gpu_count) return "gpu: no such gpu";
     if (s->process_count == MAX_PROCESSES) return "too many lines of this kind";
     s->processes[s->process_count++] = r->process;
-    return NULL;
-}
-
-static const char *add_pair(State *s, const Record *r) {
-    if (r->pair.a >= s->gpu_count || r->pair.b >= s->gpu_count) return "a, b: no such gpu";
-    if (s->pair_count == MAX_PAIRS) return "too many lines of this kind";
-    s->pairs[s->pair_count++] = r->pair;
     return NULL;
 }
 
@@ -180,10 +158,14 @@ static const struct {
     const Key *keys;
     const char *(*add)(State *, const Record *);
 } LINES[] = {
-    {"system", SYSTEM_KEYS, add_system},    {"gpu", GPU_KEYS, add_gpu},       {"link", LINK_KEYS, add_link},
-    {"mig", MIG_KEYS, add_mig},             {"profile", PROFILE_KEYS, add_profile},
-    {"process", PROCESS_KEYS, add_process}, {"pair", PAIR_KEYS, add_pair},    {"fault", FAULT_KEYS, add_fault},
-    {"field", FIELD_KEYS, add_field},       {"event", EVENT_KEYS, add_event},
+    {"system", SYSTEM_KEYS, add_system},
+    {"gpu", GPU_KEYS, add_gpu},
+    {"link", LINK_KEYS, add_link},
+    {"mig", MIG_KEYS, add_mig},
+    {"process", PROCESS_KEYS, add_process},
+    {"fault", FAULT_KEYS, add_fault},
+    {"field", FIELD_KEYS, add_field},
+    {"event", EVENT_KEYS, add_event},
 };
 
 static const char *read_number(const char *text, const Key *key, int64_t *out) {

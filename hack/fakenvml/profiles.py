@@ -10,24 +10,17 @@ plausible one and the comment beside it says so.
 import uuid as uuid_module
 from collections.abc import Callable, Iterable
 
-from hack.fakenvml import mig
-from hack.fakenvml.state import Gpu, Link, Pair, State
+from hack.fakenvml.state import Gpu, Link, State
 
 MIB = 1 << 20
 HEALTHY_MASK = 0x1AA
 """Bad configuration: none (1); bandwidth, route recovery, route, timeout: false (2), topology.md section 1.2."""
-PXB, NODE, SYS = 20, 40, 50
 
 HOPPER_EVENTS = 0xFF9F
 """Every bit of topology.md section 1.3; which of them a board supports is not captured."""
 AMPERE_EVENTS = 0x119F
 """Without storm, retirement, fatal poison, GPU unavailable and recovery action; not captured either."""
 TURING_EVENTS = 0x1F
-
-P2P_ALL = (0, 0, 0, 0, 0)
-P2P_NONE = (5, 5, 5, 5, 5)
-P2P_TURING = (2, 2, 2, 2, 2)
-P2P_PCIE = (0, 0, 5, 5, 0)
 
 
 def profile(name: str, *, node: str = "node") -> State:
@@ -37,19 +30,6 @@ def profile(name: str, *, node: str = "node") -> State:
 
 def _uuid(machine: str, node: str, index: int) -> str:
     return f"GPU-{uuid_module.uuid5(uuid_module.NAMESPACE_OID, f'{machine}/{node}/{index}')}"
-
-
-def _pairs(
-    gpus: tuple[Gpu, ...], level: Callable[[int, int], int], p2p: Callable[[int, int], tuple[int, ...]]
-) -> tuple[Pair, ...]:
-    count = len(gpus)
-    return tuple(
-        Pair(a=a, b=b, level=level(a, b), p2p=p2p(a, b)) for a in range(count) for b in range(a + 1, count)
-    )  # fmt: skip
-
-
-def _by_socket(gpus: tuple[Gpu, ...]) -> Callable[[int, int], int]:
-    return lambda a, b: NODE if gpus[a].numa_node == gpus[b].numa_node else SYS
 
 
 def _switch_links(bundles: Iterable[tuple[str, int]]) -> tuple[Link, ...]:
@@ -73,10 +53,7 @@ def _hgx_h100(node: str) -> State:
         )
         for index, bus in enumerate(buses)
     )  # fmt: skip
-    return State(
-        driver="580.65.06", nvml="13.580.65.06", cuda=13000, gpus=gpus, profiles=mig.table("h100-80"),
-        pairs=_pairs(gpus, _by_socket(gpus), lambda _a, _b: P2P_ALL),
-    )  # fmt: skip
+    return State(driver="580.65.06", gpus=gpus)
 
 
 def _dgx_a100(node: str) -> State:
@@ -92,10 +69,7 @@ def _dgx_a100(node: str) -> State:
         )
         for index, bus in enumerate(buses)
     )  # fmt: skip
-    return State(
-        driver="550.127.05", nvml="12.550.127.05", cuda=12040, gpus=gpus, profiles=mig.table("a100-80"),
-        pairs=_pairs(gpus, lambda a, b: PXB if a // 2 == b // 2 else SYS, lambda _a, _b: P2P_ALL),
-    )  # fmt: skip
+    return State(driver="550.127.05", gpus=gpus)
 
 
 def _gb200(node: str) -> State:
@@ -109,16 +83,13 @@ def _gb200(node: str) -> State:
             mig_current=0, mig_pending=0, mig_max=7,
             fabric_state=3, fabric_uuid=cluster, fabric_clique=32766, fabric_mask=HEALTHY_MASK, fabric_summary=1,
             nvlinks=18, nvlink_mbps=53125, links=links, numa_node=index // 2,
-            # 34 NUMA nodes, two with CPUs; the others are the GPUs' memory (2, 10, 18, 26) and room for MIG.
+            # 34 NUMA nodes: 0 and 1 have the CPUs; 2, 10, 18 and 26 are the GPUs themselves and near none of them.
             numa_memory=(0, *range(3, 10), *range(11, 18)) if index < 2 else (1, *range(19, 26), *range(27, 34)),
-            numa_id=(2, 10, 18, 26)[index], events=HOPPER_EVENTS,
+            events=HOPPER_EVENTS,
         )
         for index, domain in enumerate(("0008", "0009", "0018", "0019"))
     )  # fmt: skip
-    return State(
-        driver="580.65.06", nvml="13.580.65.06", cuda=13000, gpus=gpus, profiles=mig.table("gb200-186"),
-        pairs=_pairs(gpus, _by_socket(gpus), lambda _a, _b: P2P_ALL),
-    )  # fmt: skip
+    return State(driver="580.65.06", gpus=gpus)
 
 
 def _a100_pcie(node: str) -> State:
@@ -140,10 +111,7 @@ def _a100_pcie(node: str) -> State:
         )
         for index, bus in enumerate(buses)
     )  # fmt: skip
-    return State(
-        driver="535.183.01", nvml="12.535.183.01", cuda=12020, gpus=gpus, profiles=mig.table("a100-40"),
-        pairs=_pairs(gpus, lambda _a, _b: SYS, lambda a, b: P2P_ALL if partners[a] == b else P2P_PCIE),
-    )  # fmt: skip
+    return State(driver="535.183.01", gpus=gpus)
 
 
 def _l40s(node: str) -> State:
@@ -155,10 +123,7 @@ def _l40s(node: str) -> State:
         )
         for index, bus in enumerate(("16", "27", "38", "4a", "98", "a8", "b8", "c9"))
     )  # fmt: skip
-    return State(
-        driver="570.172.08", nvml="12.570.172.08", cuda=12080, gpus=gpus,
-        pairs=_pairs(gpus, _by_socket(gpus), lambda _a, _b: P2P_NONE),
-    )  # fmt: skip
+    return State(driver="570.172.08", gpus=gpus)
 
 
 def _t4(node: str) -> State:
@@ -173,10 +138,7 @@ def _t4(node: str) -> State:
         )
         for index, bus in enumerate(("18", "3b", "86", "af"))
     )  # fmt: skip
-    return State(
-        driver="535.183.01", nvml="12.535.183.01", cuda=12020, gpus=gpus,
-        pairs=_pairs(gpus, _by_socket(gpus), lambda _a, _b: P2P_TURING),
-    )  # fmt: skip
+    return State(driver="535.183.01", gpus=gpus)
 
 
 MACHINES: dict[str, Callable[[str], State]] = {

@@ -15,9 +15,7 @@ enum {
     MAX_LINKS = 36, /* NVML_NVLINK_MAX_LINKS of nvidia-ml-py 13.615 */
     MAX_MIG = 16,
     MAX_GI = 64,
-    MAX_PROFILES = 18, /* NVML_GPU_INSTANCE_PROFILE_COUNT */
     MAX_PROCESSES = 512,
-    MAX_PAIRS = MAX_GPUS * MAX_GPUS,
     MAX_FAULTS = 128,
     MAX_FIELDS = 128,
     MAX_EVENTS = 512,
@@ -58,19 +56,8 @@ typedef struct {
 } Mig;
 
 typedef struct {
-    int64_t id, number, slices, instances, sm, memory_mib, size;
-    List starts;
-    char name[TEXT_SIZE];
-} Profile;
-
-typedef struct {
     int64_t gpu, pid, used, gi, ci;
 } Process;
-
-typedef struct {
-    int64_t a, b, level;
-    List p2p;
-} Pair;
 
 typedef struct {
     int64_t gpu; /* ABSENT: any, and calls without a device too */
@@ -96,7 +83,7 @@ typedef struct {
     int64_t ecc_volatile_corrected, ecc_volatile_uncorrected, ecc_aggregate_corrected, ecc_aggregate_uncorrected;
     int64_t sram_uncorrected, sram_threshold;
     int64_t fabric_version, fabric_state, fabric_status, fabric_clique, fabric_mask, fabric_summary;
-    int64_t nvlinks, nvlink_mbps, numa_node, numa_id, clocks, temperature, power_mw, events, drain;
+    int64_t nvlinks, nvlink_mbps, numa_node, clocks, temperature, power_mw, events, drain;
     int64_t licence, licence_expiry;
     List numa_memory;
     char uuid[TEXT_SIZE];
@@ -108,18 +95,15 @@ typedef struct {
 } Gpu;
 
 typedef struct {
-    int64_t boot, counted, cuda;
+    int64_t boot, counted;
     char driver[TEXT_SIZE];
-    char nvml[TEXT_SIZE];
 } System;
 
 typedef struct {
     System system;
-    int systems, gpu_count, profile_count, process_count, pair_count, fault_count, field_count, event_count;
+    int systems, gpu_count, process_count, fault_count, field_count, event_count;
     Gpu gpus[MAX_GPUS];
-    Profile profiles[MAX_PROFILES];
     Process processes[MAX_PROCESSES];
-    Pair pairs[MAX_PAIRS];
     Fault faults[MAX_FAULTS];
     Field fields[MAX_FIELDS];
     Event events[MAX_EVENTS];

@@ -43,6 +43,7 @@ class Link:
     remote: int | None = 2
     """0 GPU, 1 NPU, 2 switch, 255 unknown."""
     remote_link: int | None = None
+    """The link's number at the other end."""
     remote_pci: str = ""
     """Empty: the driver does not say."""
 
@@ -66,37 +67,11 @@ class MigInstance:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class MigProfile:
-    """A row of the product's MIG table (topology.md section 3)."""
-
-    id: int
-    number: int
-    """NVML_GPU_INSTANCE_PROFILE_*: what the profile query is asked with."""
-    name: str
-    slices: int
-    instances: int
-    sm: int
-    memory_mib: int
-    starts: tuple[int, ...]
-    size: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     pid: int
     used: int | None = 1 << 30
     gi: int | None = None
     ci: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    a: int
-    b: int
-    level: int | None
-    """0 board, 10 PIX, 20 PXB, 30 PHB, 40 NODE, 50 SYS."""
-    p2p: tuple[int, ...] = (0, 0, 0, 0, 0)
-    """Status for read, write, NVLink, atomics, PCI."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +168,6 @@ class Gpu:
     """Home node as sysfs gives it; NVML has no call for it."""
     numa_memory: tuple[int, ...] = (0,)
     """Nodes of nvmlDeviceGetMemoryAffinity; empty: NotSupported."""
-    numa_id: int | None = None
-    """Set only where the GPU is a NUMA node (Grace)."""
     clocks: int | None = 0
     temperature: int | None = 35
     power_mw: int | None = 70_000
@@ -235,14 +208,10 @@ class Gpu:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     driver: str
-    nvml: str
-    cuda: int
     boot: int = 1
     counted: int | None = None
     """What the driver counts where that differs from the GPUs that can be had."""
     gpus: tuple[Gpu, ...]
-    profiles: tuple[MigProfile, ...] = ()
-    pairs: tuple[Pair, ...] = ()
     faults: tuple[Fault, ...] = ()
     fields: tuple[FieldValue, ...] = ()
     events: tuple[Event, ...] = ()

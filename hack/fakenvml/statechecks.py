@@ -32,20 +32,18 @@ KINDS: dict[str, type[Any]] = {
     "gpu": state_module.Gpu,
     "link": state_module.Link,
     "mig": state_module.MigInstance,
-    "profile": state_module.MigProfile,
     "process": state_module.Process,
-    "pair": state_module.Pair,
     "fault": state_module.Fault,
     "field": state_module.FieldValue,
     "event": state_module.Event,
 }
 NESTED = {"link": "links", "mig": "mig", "process": "processes"}
 """Lines that belong to a GPU, and the Gpu field that holds them."""
-LIMITS = {"link": 36, "mig": 16, "profile": 18, "process": 512, "pair": 1024, "fault": 128, "field": 128, "event": 512}
+LIMITS = {"link": 36, "mig": 16, "process": 512, "fault": 128, "field": 128, "event": 512}
 """Array sizes of state.h; link and mig a GPU, the others in all."""
 
 BOUNDS: dict[str, dict[str, tuple[int, int]]] = {
-    "system": {"counted": (0, MAX_GPUS), "cuda": (0, U32)},
+    "system": {"counted": (0, MAX_GPUS)},
     "gpu": {
         "minor": (0, 255), "pci_device": (0, U32), "pci_subsystem": (0, U32), "busy": (0, 100), "memory_busy": (0, 100),
         "persistence": (0, 1), "mig_current": (0, 1), "mig_pending": (0, 1), "mig_max": (0, 16),
@@ -53,7 +51,7 @@ BOUNDS: dict[str, dict[str, tuple[int, int]]] = {
         "remap_pending": (0, 1), "remap_failed": (0, 1), "retired_pending": (0, 1), "sram_threshold": (0, 1),
         "fabric_version": (0, 3), "fabric_state": (0, 3), "fabric_status": (0, 999), "fabric_clique": (0, U32),
         "fabric_mask": (0, U32), "fabric_summary": (0, 3), "nvlinks": (0, 36), "nvlink_mbps": (0, U32),
-        "numa_node": (-1, 1023), "numa_id": (0, 1023), "temperature": (-100, 200), "power_mw": (0, U32),
+        "numa_node": (-1, 1023), "temperature": (-100, 200), "power_mw": (0, U32),
         "drain": (0, 1), "licence": (0, 1),
     },
     "link": {"state": (0, 3), "remote": (0, 255), "remote_link": (0, 36)},
@@ -61,12 +59,7 @@ BOUNDS: dict[str, dict[str, tuple[int, int]]] = {
         "slot": (0, 15), "gi": (0, 63), "ci": (0, 7), "profile": (0, 255), "start": (0, 11), "size": (1, 12),
         "compute_slices": (1, 8), "gpu_slices": (1, 8), "sm": (1, U32), "memory_mib": (1, LARGEST),
     },
-    "profile": {
-        "id": (0, 255), "number": (0, 17), "slices": (1, 8), "instances": (1, 12), "sm": (1, U32),
-        "memory_mib": (1, LARGEST), "size": (1, 12),
-    },
     "process": {"pid": (1, U32), "gi": (0, U32), "ci": (0, U32)},
-    "pair": {"a": (0, MAX_GPUS - 1), "b": (0, MAX_GPUS - 1), "level": (0, 50)},
     "fault": {"gpu": (0, MAX_GPUS - 1), "slow_ms": (1, LARGEST), "times": (1, LARGEST)},
     "field": {"gpu": (0, MAX_GPUS - 1), "id": (1, U32), "scope": (0, U32), "value": (-LARGEST, LARGEST)},
     "event": {
@@ -79,7 +72,7 @@ BOUNDS: dict[str, dict[str, tuple[int, int]]] = {
 def keys_of(kind: str) -> list[str]:
     """List a line's keys in writing order, less those that say which GPU it belongs to."""
     record = State if kind == "system" else KINDS[kind]
-    plural = {*NESTED.values(), "gpus", "profiles", "pairs", "faults", "fields", "events"}
+    plural = {*NESTED.values(), "gpus", "faults", "fields", "events"}
     nested = plural - {"events"} if kind == "gpu" else plural  # Gpu.events is a mask
     return [field.name for field in dataclasses.fields(record) if field.name not in nested]
 
@@ -96,8 +89,6 @@ def problems(state: State) -> list[str]:
 def own_lines(state: State) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """Return the records that belong to no GPU, by kind."""
     return (
-        ("profile", state.profiles),
-        ("pair", state.pairs),
         ("fault", state.faults),
         ("field", state.fields),
         ("event", state.events),
@@ -193,7 +184,7 @@ def _bad_faults(state: State) -> Iterator[str]:
 
 def _bad_references(state: State) -> Iterator[str]:
     for path, kind, record in _records(state):
-        places = {"pair": ("a", "b"), "fault": ("gpu",), "field": ("gpu",), "event": ("gpu",)}.get(kind, ())
+        places = {"fault": ("gpu",), "field": ("gpu",), "event": ("gpu",)}.get(kind, ())
         for key in places:
             index = getattr(record, key)
             if index is not None and index >= len(state.gpus):

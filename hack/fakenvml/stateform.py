@@ -69,9 +69,7 @@ def from_text(text: str) -> State:
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise Invalid(f"line {number}: {error!r}") from error
     try:
-        plural: dict[str, Any] = {
-            f"{kind}s": tuple(rows[kind]) for kind in ("profile", "pair", "fault", "field", "event")
-        }
+        plural: dict[str, Any] = {f"{kind}s": tuple(rows[kind]) for kind in ("fault", "field", "event")}
         return State(**system, gpus=tuple(_gpu(values) for values in gpus), **plural)
     except TypeError as error:
         raise Invalid(f"system, gpu: {error}") from error

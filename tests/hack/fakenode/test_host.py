@@ -87,7 +87,7 @@ def test_a_device_file_can_be_missing(root, state):
 
 
 def test_a_gpu_that_the_driver_no_longer_has_loses_its_files(root, state):
-    shorter = fakenvml.State(driver=state.driver, nvml=state.nvml, cuda=state.cuda, gpus=state.gpus[:7])
+    shorter = fakenvml.State(driver=state.driver, gpus=state.gpus[:7])
     host.apply(root, shorter)
     assert "nvidia7" not in device_files(root)
     assert len(list((root / "proc/driver/nvidia/gpus").iterdir())) == 7

@@ -1,5 +1,6 @@
 """The library's boundary: struct layouts, names, exports, and the traps of the binding (topology.md section 1.1)."""
 
+import ast
 import ctypes
 import pathlib
 import re
@@ -12,7 +13,7 @@ from hack import fakenvml
 from hack.fakenvml import statechecks
 
 ROOT = pathlib.Path(__file__).parents[3]
-BINDING = pathlib.Path(pynvml.__file__).read_text()
+READER = ROOT / "agent/reader"
 
 BINDING_CLASSES = {
     "nvmlPciInfo_t": pynvml.nvmlPciInfo_t,
@@ -22,11 +23,10 @@ BINDING_CLASSES = {
     "nvmlDeviceAttributes_t": pynvml.c_nvmlDeviceAttributes,
     "nvmlGpuInstancePlacement_t": pynvml.c_nvmlGpuInstancePlacement_t,
     "nvmlGpuInstanceInfo_t": pynvml.c_nvmlGpuInstanceInfo_t,
-    "nvmlGpuInstanceProfileInfo_t": pynvml.c_nvmlGpuInstanceProfileInfo_t,
-    "nvmlGpuInstanceProfileInfo_v2_t": pynvml.c_nvmlGpuInstanceProfileInfo_v2_t,
     "nvmlValue_t": pynvml.c_nvmlValue_t,
     "nvmlFieldValue_t": pynvml.c_nvmlFieldValue_t,
     "nvmlEccSramErrorStatus_t": pynvml.c_nvmlEccSramErrorStatus_v1_t,
+    "nvmlGpuFabricInfo_t": pynvml.c_nvmlGpuFabricInfo_t,
     "nvmlGpuFabricInfo_v2_t": pynvml.c_nvmlGpuFabricInfo_v2_t,
     "nvmlGpuFabricInfo_v3_t": pynvml.c_nvmlGpuFabricInfo_v3_t,
     "nvmlTemperature_t": pynvml.c_nvmlTemperature_v1_t,
@@ -73,6 +73,37 @@ def test_the_soname_is_the_one_that_the_binding_opens(library):
 
 def test_exports_are_the_functions_that_a_fault_may_name(library):
     assert exports(library) - {"fakenvml_sizeof"} == statechecks.FUNCTIONS
+
+
+def names_used(tree):
+    """Attributes of pynvml that the source mentions."""
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pynvml"
+    }
+
+
+def symbols_of(functions, name):
+    """The C symbols that a function of the binding looks up, itself or by another function of the binding."""
+    found = set()
+    for node in ast.walk(functions[name]):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        if node.func.id == "_nvmlGetFunctionPointer":
+            found.add(node.args[0].value)
+        elif node.func.id in functions and node.func.id.startswith("nvml"):
+            found |= symbols_of(functions, node.func.id)
+    return found
+
+
+def test_exports_are_what_the_reader_calls(library):
+    """Neither more, which nobody would notice rotting, nor less."""
+    tree = ast.parse(pathlib.Path(pynvml.__file__).read_text())
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    used = set().union(*(names_used(ast.parse(path.read_text())) for path in READER.glob("*.py")))
+    called = set().union(*(symbols_of(functions, name) for name in used & set(functions)))
+    assert exports(library) - {"fakenvml_sizeof"} == called
 
 
 def test_building_again_leaves_a_fresh_library_alone(library):

@@ -44,13 +44,6 @@ def test_init_is_refused_while_open_sessions_go_on(child, state, path, start, er
     assert child("n.nvmlDeviceGetCount()") == 8
 
 
-def test_the_older_name_of_init_has_the_same_fault(state, path, start):
-    fakenvml.write(state.with_init_error("NO_PERMISSION"), path)
-    child = start(init=False)
-    child("n._LoadNvmlLibrary()")
-    assert child('n._nvmlGetFunctionPointer("nvmlInit_v2")()') == pynvml.NVML_ERROR_NO_PERMISSION
-
-
 def test_the_state_is_read_anew_at_every_call(child, state, path):
     assert child("n.nvmlDeviceGetPowerUsage(h)") == 70_000
     fakenvml.write(state.with_gpu(3, power_mw=650_000), path)
@@ -108,11 +101,8 @@ def test_a_fault_can_pass_after_some_calls(child, state, path):
     assert child.code("n.nvmlDeviceGetPowerUsage(h)") == 0, "the count outlives an unrelated change"
 
 
-@pytest.mark.parametrize("change", [{"counted": 8}])
-def test_a_gpu_that_is_counted_but_not_there(child, state, path, change):
-    shorter = fakenvml.State(
-        driver=state.driver, nvml=state.nvml, cuda=state.cuda, gpus=state.gpus[:7], profiles=state.profiles, **change
-    )
+def test_a_gpu_that_is_counted_but_not_there(child, state, path):
+    shorter = fakenvml.State(driver=state.driver, gpus=state.gpus[:7], counted=8)
     fakenvml.write(shorter, path)
     assert child("n.nvmlDeviceGetCount()") == 8
     assert child.code("n.nvmlDeviceGetHandleByIndex(7)") == NOT_FOUND
@@ -196,8 +186,6 @@ def test_a_field_batch_has_mixed_codes(child, state, path):
     fakenvml.write(
         fakenvml.State(
             driver=state.driver,
-            nvml=state.nvml,
-            cuda=state.cuda,
             gpus=state.gpus,
             fields=(
                 fakenvml.FieldValue(gpu=3, id=230, error="NO_PERMISSION"),
@@ -260,6 +248,16 @@ def test_an_older_driver_has_only_the_second_form(child, state, path):
     fakenvml.write(state.with_gpu(3, fabric_version=2), path)
     assert child.code("n.nvmlDeviceGetGpuFabricInfoV(h, ctypes.byref(n.c_nvmlGpuFabricInfo_v3_t()))") == 25
     assert fabric(child, 2)[0] == 3
+
+
+def test_a_driver_from_before_versions_has_the_first_form(child, state, path):
+    fakenvml.write(state.with_gpu(3, fabric_version=1, fabric_clique=5, fabric_uuid="0f" * 16), path)
+    for version in (2, 3):
+        info = f"n.c_nvmlGpuFabricInfo_v{version}_t()"
+        assert child.code(f"n.nvmlDeviceGetGpuFabricInfoV(h, ctypes.byref({info}))") == 25
+    child("i = n.c_nvmlGpuFabricInfo_t()")
+    child("n.nvmlDeviceGetGpuFabricInfo(h, ctypes.byref(i))")
+    assert child("[i.state, i.cliqueId, bytes(i.clusterUuid).hex()]") == [3, 5, "0f" * 16]
 
 
 def test_all_links_of_one_gpu_down(child, state, path):

@@ -41,13 +41,13 @@ def test_bounds_are_those_of_the_parser():
         "MAX_LINKS - 1": 35,
         "MAX_MIG": 16,
     }
-    limits |= {"MAX_MIG - 1": 15, "MAX_GI - 1": 63, "MAX_PROFILES - 1": 17, "INT64_MIN + 1": -(2**63) + 1}
+    limits |= {"MAX_MIG - 1": 15, "MAX_GI - 1": 63, "INT64_MIN + 1": -(2**63) + 1}
     # Places in the lists and flags are not numbers of the Python side; an error is checked by its name.
     skipped = {("gpu", "index"), ("link", "gpu"), ("link", "link"), ("mig", "gpu"), ("process", "gpu")}
     skipped |= {("fault", "error"), ("field", "error"), *(("fault", flag) for flag in ("hang", "segfault", "grow"))}
     skipped |= {("gpu", flag) for flag in ("lost", "reset_required", "needs_reboot")}
     found = re.findall(r"[NO]\((\w+), (\w+), ([^,]+), ([^)]+)\)", source)
-    assert len(found) > 80
+    assert len(found) > 70
     for record, key, low, high in found:
         kind = record.lower()
         if (kind, key) in skipped:
