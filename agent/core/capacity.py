@@ -86,7 +86,7 @@ def _taken(judged: Iterable[Judged]) -> Taken:
         elif effect is Effect.BLIND:
             paused = True  # it may yet pass (faults.md H4): nothing starts, and nobody is told "unknown"
     return Taken(
-        bad=frozenset(sets[Effect.BAD]),
+        bad=frozenset(sets[Effect.BAD] | sets[Effect.BLIND]),
         contended=frozenset(sets[Effect.TAKEN]),
         held=frozenset(sets[Effect.HELD]),
         # Blindness is null, and only BLOCKED is worse than it (design.md section 3).

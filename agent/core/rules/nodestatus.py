@@ -32,7 +32,6 @@ GHOST = Rule(
     verdict=Verdict.OVER,
     reason=Reason.API_OBJECT_STALE,
     remedy=Remedy.INVESTIGATE,
-    wait="node-status",
     clears_when="the key is 0 or gone, or GetAllocatableResources names it again",
 )
 STALE_HIGH = Rule(

@@ -113,7 +113,7 @@ def _suspicion(context: Context, view: ResourceView | None, units: tuple[Unit, .
         devices=uuids,
         units=len(uuids),
         until=until,
-        detail=f"healthy and not advertised: {named(uuids)}; {plugin}",
+        detail=f"{plugin}; healthy and not advertised: {named(uuids, 2)}",
     )
 
 

@@ -118,5 +118,6 @@ def test_the_catalogue_decides(path):
 
 def test_there_are_captures_for_every_required_entry():
     entries = {json.loads(path.read_text())["entry"] for path in FILES}
-    required = "A1 A2 A5 B2 B9 C1 C4 C11 D1 D4 E4 E5 F1 H2 H3 H4 N1 N2 N5 N7 N8".split()
-    assert set(required) <= entries
+    required = {"A1", "A2", "A5", "B2", "B9", "C1", "C4", "C11", "D1", "D4", "E4", "E5", "F1", "H2", "H3", "H4"}
+    healthy = {"N1", "N2", "N5", "N7", "N8"}
+    assert required | healthy <= entries

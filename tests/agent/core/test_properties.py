@@ -1,0 +1,261 @@
+"""What must hold of the core whatever the planes say."""
+
+import dataclasses
+import datetime
+import random
+
+import hypothesis
+from hypothesis import strategies as st
+
+from agent.core import holddown
+from agent.core.judge import judge
+from agent.model.history import History
+from agent.model.planes import Observation
+from agent.model.policy import Policy
+from muster.model import codec, jsonform, kube
+from muster.model.reading import Known, Unknown
+from muster.model.report import Verdict
+from tests import builders, values
+
+POLICY = Policy()
+NUMBERS = ("admit_strict", "admit_lenient")
+ERRORS = st.sampled_from(
+    (
+        "TIMEOUT",
+        "NO_PERMISSION",
+        "DRIVER_NOT_LOADED",
+        "LIB_RM_VERSION_MISMATCH",
+        "MAINTENANCE",
+        "ConnectionRefused",
+        "ResourceExhausted",
+        "Unimplemented",
+        "NotCollected",
+        "UNKNOWN",
+    )
+)
+
+
+NOTHING_BEFORE = History()
+
+
+def run(observations, history=NOTHING_BEFORE, *, api_server=True):
+    """Return the report after each observation."""
+    reports = []
+    for observation in observations:
+        history, report = judge(history, observation, POLICY, api_server=api_server)
+        reports.append(report)
+    return history, reports
+
+
+@st.composite
+def gpus(draw, number):
+    """A GPU as it may be found: fine, lost, silent, hidden, sick, used, cut."""
+    pod = draw(st.sampled_from(["a", "b", "ghost"]))
+    return draw(
+        st.sampled_from(
+            [
+                builders.a_gpu(number),
+                builders.a_gpu(number),
+                builders.a_gpu(number),
+                builders.a_lost_gpu(number),
+                builders.a_lost_gpu(number, "TIMEOUT"),
+                builders.a_lost_gpu(number, "NO_PERMISSION"),
+                builders.a_lost_gpu(number, "UNKNOWN"),
+                builders.a_gpu(number, processes=Known((builders.a_process(),))),
+                builders.a_gpu(
+                    number, processes=Known((builders.a_process(cgroup=builders.pod_cgroup(f"uid-{pod}")),))
+                ),
+                builders.a_gpu(number, processes=Unknown("NO_PERMISSION")),
+                builders.a_gpu(number, retired_pages_pending=Known(True)),
+                builders.a_mig_gpu(number, ("1g.10gb", "2g.20gb")),
+                builders.a_mig_gpu(number, ()),
+                builders.a_gpu(number, mig=Unknown("NO_PERMISSION")),
+            ]
+        )
+    )
+
+
+IDS = ("GPU-0", "GPU-1", "GPU-2", "GPU-1::0", "GPU-1::1", "MIG-0-0", "MIG-0-1", "MIG-9-9", "nvidia2", "other")
+MIG = "nvidia.com/mig-1g.10gb"
+COUNTS = st.one_of(st.integers(0, 9), st.tuples(st.integers(0, 9), st.integers(0, 9)))
+
+
+@st.composite
+def nodes(draw, at=0):
+    """A node whose planes agree or not, all of them readable."""
+    devices = tuple(draw(gpus(number)) for number in range(draw(st.integers(0, 3))))
+    texts = st.lists(st.sampled_from(IDS), max_size=5, unique=True).map(tuple)
+    resources = draw(st.dictionaries(st.sampled_from([builders.WHOLE, MIG]), texts, max_size=2))
+    held = draw(st.dictionaries(st.sampled_from(["a", "b"]), texts, max_size=2))
+    listed = tuple(builders.a_listed_pod(name, *ids) for name, ids in held.items())
+    names = draw(st.lists(st.sampled_from(["a", "b", "c"]), max_size=3, unique=True))
+    pods = tuple(
+        builders.a_pod(
+            name,
+            units=draw(st.integers(0, 3)),
+            phase=draw(st.sampled_from(list(kube.PodPhase))),
+            deletion_at=draw(st.sampled_from([None, builders.after(-600), builders.after(60)])),
+        )
+        for name in names
+    )
+    return builders.a_node(
+        0,
+        at=at,
+        nvml=Known(builders.planes.Nvml(devices=devices)),
+        kubelet=builders.a_kubelet(
+            resources, listed, started_at=Known(draw(st.sampled_from([builders.LONG_AGO, builders.after(-30)])))
+        ),
+        node_object=builders.a_node_object(
+            draw(st.dictionaries(st.sampled_from([builders.WHOLE, MIG]), COUNTS, max_size=2)),
+            labels=draw(st.sampled_from([{}, {"nvidia.com/mig.config.state": "pending"}])),
+        ),
+        pods=Known(pods),
+    )
+
+
+@st.composite
+def timelines(draw, most=4):
+    """Samples of one node, some seconds or minutes apart."""
+    at, result = 0, []
+    for _ in range(draw(st.integers(1, most))):
+        at += draw(st.sampled_from([5, 30, 400]))
+        result.append(draw(nodes(at=at)))
+    return result
+
+
+def blinded(observation, plane, reason):
+    """Return the observation with one required plane unreadable."""
+    unread = Unknown(reason)
+    if plane in ("allocatable", "listed"):
+        field = {"allocatable": "allocatable", "listed": "pods"}[plane]
+        kubelet = Known(dataclasses.replace(observation.kubelet.value, **{field: unread}))
+        return dataclasses.replace(observation, kubelet=kubelet)
+    return dataclasses.replace(observation, **{plane: unread})
+
+
+def known(reading):
+    return reading.value if isinstance(reading, Known) else 0
+
+
+@hypothesis.given(values.of(Observation), st.booleans())
+@hypothesis.settings(max_examples=150, suppress_health_check=list(hypothesis.HealthCheck))
+def test_never_raises_on_a_valid_observation(observation, api_server):
+    history, first = judge(History(), observation, POLICY, api_server=api_server)
+    _, second = judge(history, observation, POLICY, api_server=api_server)
+    assert {first.node, second.node} == {observation.node}
+    assert jsonform.from_json(History, jsonform.to_json(history)) == history
+
+
+@hypothesis.given(timelines())
+def test_admits_are_within_what_is_advertised_and_present(timeline):
+    for report in run(timeline)[1]:
+        for resource in report.resources.values():
+            strict, lenient = known(resource.admit_strict), known(resource.admit_lenient)
+            assert 0 <= strict <= lenient
+            assert lenient <= min(known(resource.advertised), known(resource.present), known(resource.free))
+            assert known(resource.free) <= known(resource.usable) <= known(resource.present)
+            assert 0 <= known(resource.pick_risk) <= 1
+            assert not (strict and known(resource.pick_risk))
+
+
+@hypothesis.given(timelines(), st.randoms(use_true_random=False))
+def test_order_does_not_matter(timeline, shuffled_by):
+    assert run([shuffled(item, shuffled_by) for item in timeline]) == run(timeline)
+
+
+def shuffled(observation, by: random.Random):
+    def mixed(items):
+        return tuple(by.sample(items, len(items)))
+
+    kubelet, nvml = observation.kubelet.value, observation.nvml.value
+    entries = tuple(dataclasses.replace(entry, ids=mixed(entry.ids)) for entry in kubelet.allocatable.value)
+    kubelet = dataclasses.replace(kubelet, allocatable=Known(mixed(entries)), pods=Known(mixed(kubelet.pods.value)))
+    return dataclasses.replace(
+        observation,
+        nvml=Known(dataclasses.replace(nvml, devices=mixed(nvml.devices))),
+        kubelet=Known(kubelet),
+        pods=Known(mixed(observation.pods.value)),
+    )
+
+
+REQUIRED = st.sampled_from(["nvml", "kubelet", "allocatable", "listed", "node_object", "pods"])
+
+
+@hypothesis.given(timelines(), REQUIRED, ERRORS)
+def test_a_failed_read_is_never_healthy_and_never_raises_capacity(timeline, plane, reason):
+    history, reports = run(timeline)
+    following = dataclasses.replace(
+        blinded(timeline[-1], plane, reason), taken_at=timeline[-1].taken_at + datetime.timedelta(seconds=5)
+    )
+    _, (report,) = run([following], history)
+    before = reports[-1].resources
+    for name, resource in report.resources.items():
+        assert resource.verdict is not Verdict.OK
+        for number in NUMBERS:
+            floor = known(getattr(before[name], number)) if name in before else 0
+            assert known(getattr(resource, number)) <= floor
+    if not report.resources:
+        assert report.verdict is not Verdict.OK
+
+
+@hypothesis.given(timelines(), st.integers(0, 3))
+def test_a_restart_with_its_evidence_changes_nothing(timeline, at):
+    history, reports = History(), []
+    for index, observation in enumerate(timeline):
+        if index == at:
+            history = jsonform.from_json(History, jsonform.to_json(history))
+        history, report = judge(history, observation, POLICY, api_server=True)
+        reports.append(report)
+    assert reports == run(timeline)[1]
+
+
+@hypothesis.given(timelines())
+def test_a_rise_needs_two_clean_samples(timeline):
+    before = {}
+    for index, report in enumerate(run(timeline)[1]):
+        _, (alone,) = run([timeline[index]])
+        for name, resource in report.resources.items():
+            for number in NUMBERS if index else ():
+                seen_before = known(getattr(run([timeline[index - 1]])[1][0].resources.get(name, resource), number))
+                ceiling = max(before.get((name, number), 0), seen_before)
+                assert known(getattr(resource, number)) <= ceiling
+            for number in NUMBERS:
+                assert known(getattr(resource, number)) <= known(getattr(alone.resources[name], number))
+        before = {
+            (name, number): known(getattr(resource, number))
+            for name, resource in report.resources.items()
+            for number in NUMBERS
+        }
+
+
+@hypothesis.given(timelines())
+def test_nothing_latches(timeline):
+    start = (timeline[-1].taken_at - builders.NOW).total_seconds()
+    healthy = [builders.a_node(at=start + 60 * step) for step in (1, 2, 3)]
+    *_, report = run([*timeline, *healthy])[1]
+    assert report.verdict is Verdict.OK
+    resource = report.resources[builders.WHOLE]
+    assert (resource.admit_strict, resource.admit_lenient) == (Known(8), Known(8))
+    assert (resource.findings, report.node_findings, report.pods) == ((), (), ())
+
+
+@hypothesis.given(timelines(most=2))
+def test_texts_and_lists_are_bounded(timeline):
+    report = run(timeline)[1][-1]
+    findings = [*report.node_findings, *(item for each in report.resources.values() for item in each.findings)]
+    for finding in findings:
+        assert len(finding.detail) <= holddown.MAX_DETAIL
+        assert "\n" not in finding.detail
+        assert len(finding.devices) <= holddown.MAX_NAMES
+        assert list(finding.devices) == sorted(finding.devices)
+        assert finding.rule
+        assert finding.clears_when
+        assert finding.remedy
+    assert list(report.devices) == sorted(report.devices, key=lambda device: device.uuid)
+
+
+def test_mapping_order_of_a_node_does_not_matter():
+    node = builders.a_node().node_object.value
+    other = dataclasses.replace(node, capacity=codec.freeze(dict(reversed(node.capacity.items()))))
+    changed = builders.a_node(node_object=Known(other))
+    assert run([changed]) == run([builders.a_node()])
