@@ -144,3 +144,13 @@ async def hear(states, kind):
 
 
 until = feedworld.until
+
+
+async def heard_of(town, address, nodes):
+    """Wait until the admitter has heard of so many nodes."""
+    seen = set()
+    async with asyncio.timeout(WAIT_SECONDS), town.client(address, "watcher") as admitter:
+        async for change in admitter.watch_capacity():
+            seen |= change.nodes.keys()
+            if len(seen) >= nodes:
+                return

@@ -1,0 +1,85 @@
+"""muster: what an operator asks the admitter. Also `kubectl muster`, by the name kubectl-muster.
+
+`status` shows nodes, GPUs and gangs; `why gang/NAMESPACE/NAME` says why a gang waits or where it is. Exit status as in
+connection.py.
+"""
+
+import json
+import re
+import sys
+
+import click
+from rich.console import Console
+
+from muster.cli import connection, present
+from muster.cli.connection import Exit
+from muster.client import Client
+from muster.model.admission import NodeCapacity
+
+_GANG = re.compile(r"gang/(?P<namespace>[^/]+)/(?P<name>[^/]+)")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Ask the admitter which GPUs can really serve, and why a gang waits."""
+
+
+@main.command()
+@json_option
+@click.option("--gpus", is_flag=True, help="list healthy GPUs too")
+@connection.command
+async def status(admitter: Client, timeout: float, *, as_json: bool, gpus: bool) -> Exit:  # noqa: ASYNC109 -- a setting
+    """Show every node and GPU with its verdict, age and what is free, and every gang."""
+    nodes: dict[str, NodeCapacity] = {}
+    for change in await admitter.list_capacity(timeout):
+        nodes |= change.nodes
+    answer = await admitter.status(timeout)
+    listed = [nodes[name] for name in sorted(nodes)]
+    is_fine = all(map(present.is_node_fine, listed)) and all(map(present.is_gang_fine, answer.gangs))
+    if as_json:
+        content = {
+            "admitter": answer.admitter,
+            "term": answer.term,
+            "version": answer.version,
+            "nodes": present.nodes_json(listed),
+            "gangs": [present.gang_json(gang) for gang in answer.gangs],
+        }
+        click.echo(json.dumps(content, sort_keys=True))
+    else:
+        console = _console()
+        console.print(f"admitter {answer.admitter}, term {answer.term}, view {answer.version}, {len(listed)} nodes")
+        for table in (
+            present.nodes_table(listed),
+            present.gpus_table(listed, everything=gpus),
+            present.gangs_table(answer.gangs),
+        ):
+            if table.row_count:
+                console.print()
+                console.print(table)
+    return Exit.FINE if is_fine else Exit.SOMETHING
+
+
+@main.command()
+@click.argument("target", metavar="gang/NAMESPACE/NAME")
+@json_option
+@connection.command
+async def why(admitter: Client, timeout: float, *, target: str, as_json: bool) -> Exit:  # noqa: ASYNC109 -- a setting
+    """Say why a gang waits, or where it is."""
+    match = _GANG.fullmatch(target)
+    if match is None:
+        click.echo(f"muster: TARGET: {target!r} is not gang/NAMESPACE/NAME", err=True)
+        return Exit.BAD_INPUT
+    gang = await admitter.why(match["namespace"], match["name"], timeout)
+    if as_json:
+        click.echo(json.dumps(present.gang_json(gang), sort_keys=True))
+    else:
+        for line in present.gang_lines(gang):
+            click.echo(line)
+    return Exit.FINE if present.is_gang_fine(gang) else Exit.SOMETHING
+
+
+def _console() -> Console:
+    # Not a terminal: a log or a pipe, where a wrapped table is no use to anybody.
+    return Console() if sys.stdout.isatty() else Console(width=240, highlight=False)

@@ -1,0 +1,163 @@
+"""The admitter's answers for a person (tables) and for a program (JSON).
+
+Pure: answers in, rich tables or plain JSON values out. JSON keys are those of the protocol's fields; the verdicts in them
+are contracts/verdict.schema.json.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf import json_format
+from rich.table import Table
+from rich.text import Text
+
+from muster.model import jsonform
+from muster.model.admission import NodeCapacity
+from muster.model.reading import Known, Reading, Unknown
+from muster.model.report import DeviceState, Verdict
+from muster.pb.muster.v1 import inspect_pb2
+
+_COLOURS = {Verdict.OK: "green", Verdict.TRANSIENT: "yellow"}
+"""Every other verdict is red."""
+_FINE = frozenset({Verdict.OK, Verdict.TRANSIENT})
+_FINISHED = "Finished"
+
+
+def is_node_fine(node: NodeCapacity) -> bool:
+    """Return whether nothing is wrong with a node; TRANSIENT ends by itself (design.md section 4)."""
+    return not node.stale and node.report.verdict in _FINE
+
+
+def is_gang_fine(gang: inspect_pb2.GangStatus) -> bool:
+    """Return whether a gang neither waits nor ended badly."""
+    return gang.state != "waiting" and (gang.state != "ended" or gang.ended_reason == _FINISHED)
+
+
+def nodes_table(nodes: Iterable[NodeCapacity]) -> Table:
+    """Return one row for each resource of each node."""
+    table = _table("NODE", "VERDICT", "AGE", "RESOURCE", "ADVERTISED", "PRESENT", "FREE", "ADMISSIBLE", "LEASED", "WHY")
+    for node in nodes:
+        head: tuple[str | Text, ...] = (node.node, _verdict(node), age(node.age_seconds))
+        if not node.report.resources:
+            table.add_row(*head, "none is reported")
+        for name, report in sorted(node.report.resources.items()):
+            counts = (_count(report.advertised), _count(report.present), _count(report.free))
+            leases = (str(node.admissible.get(name, 0)), str(node.leased.get(name, 0)))
+            why = ", ".join(sorted({f"{finding.cause} ({finding.reason})" for finding in report.findings}))
+            table.add_row(*head, name, *counts, *leases, why)
+            head = ("", "", "")
+    return table
+
+
+def gpus_table(nodes: Iterable[NodeCapacity], *, everything: bool) -> Table:
+    """Return one row for each GPU, or only for those that are not healthy."""
+    table = _table("NODE", "GPU", "STATE", "REASON", "HOLDER", "PODS", "DETAIL")
+    for node in nodes:
+        for device in node.report.devices:
+            if everything or device.state is not DeviceState.HEALTHY:
+                colour = "green" if device.state is DeviceState.HEALTHY else "red"
+                pods = ", ".join(device.pods)
+                state = Text(device.state.value, colour)
+                table.add_row(node.node, device.uuid, state, device.reason, device.holder.value, pods, device.detail)
+    return table
+
+
+def gangs_table(gangs: Iterable[inspect_pb2.GangStatus]) -> Table:
+    """Return one row for each gang."""
+    table = _table("GANG", "STATE", "AGE", "WHERE OR WHY")
+    for gang in gangs:
+        said = gang.ended_reason
+        if gang.HasField("why"):
+            said = gang.why.summary
+        elif gang.HasField("lease"):
+            said = places(gang.lease.placements)
+        colour = "green" if is_gang_fine(gang) else "yellow"
+        seconds = gang.age.ToMilliseconds() / 1000
+        table.add_row(f"{gang.namespace}/{gang.name}", Text(gang.state, colour), age(seconds), said)
+    return table
+
+
+def gang_lines(gang: inspect_pb2.GangStatus) -> list[str]:
+    """Return everything about one gang, as lines."""
+    lines = [f"{gang.namespace}/{gang.name} is {gang.state}"]
+    if gang.HasField("why"):
+        lines.append(f"  {gang.why.reason}: {gang.why.summary}")
+        lines += [
+            f"  {excluded.node}: {excluded.resource}: {excluded.reason}, {excluded.detail}"
+            for excluded in gang.why.excluded
+        ]
+        if gang.why.excluded_more:
+            lines.append(f"  and {gang.why.excluded_more} nodes more")
+        if gang.why.HasField("next_change"):
+            lines.append(f"  can change by itself in {age(gang.why.next_change.ToMilliseconds() / 1000)}")
+    if gang.HasField("lease"):
+        lines.append(f"  lease {gang.lease.lease_id} from view {gang.lease.snapshot_version}")
+        lines += [f"  {place.podset}: {place.node}: {place.units} {place.resource}" for place in gang.lease.placements]
+    if gang.ended_reason:
+        lines.append(f"  {gang.ended_reason}")
+    lines += [
+        f"  pod {member.uid} of {member.podset} on {member.node}: {'has its devices' if member.seen else 'not seen yet'}"
+        for member in gang.members
+    ]
+    waits = (f"{'+'.join(span.delays)} {age(span.length.ToMilliseconds() / 1000)}" for span in gang.delays)
+    lines.append(f"  time so far: {', '.join(waits)}")
+    return lines
+
+
+def nodes_json(nodes: Iterable[NodeCapacity]) -> list[dict[str, Any]]:
+    """Return nodes as JSON values."""
+    return [
+        {
+            "node": node.node,
+            "stale": node.stale,
+            "age_seconds": node.age_seconds,
+            "admissible": dict(node.admissible),
+            "leased": dict(node.leased),
+            "report": jsonform.to_json(node.report),
+        }
+        for node in nodes
+    ]
+
+
+def gang_json(gang: inspect_pb2.GangStatus) -> Mapping[str, Any]:
+    """Return a gang as a JSON value."""
+    return json_format.MessageToDict(gang, preserving_proto_field_name=True)
+
+
+def places(placements: Sequence[Any]) -> str:
+    """Return where a lease is, in one line."""
+    shown = ", ".join(f"{place.node} {place.units}" for place in placements[:8])
+    return shown + (f" and {len(placements) - 8} more" if len(placements) > 8 else "")
+
+
+def age(seconds: float) -> str:
+    """Return a span of time for a person.
+
+    >>> age(0.26), age(75), age(7300)
+    ('0.3s', '1m15s', '2h1m')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    return f"{whole // 60}m{whole % 60}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60}m"
+
+
+def _verdict(node: NodeCapacity) -> Text:
+    if node.stale:
+        return Text(f"STALE ({node.report.verdict.value})", "red")
+    return Text(node.report.verdict.value, _COLOURS.get(node.report.verdict, "red"))
+
+
+def _count(reading: Reading[int]) -> str:
+    match reading:
+        case Known(value):
+            return str(value)
+        case Unknown():
+            return "?"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
