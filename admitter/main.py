@@ -16,6 +16,7 @@ import grpc
 import structlog
 from prometheus_client import CollectorRegistry
 
+from admitter import collector
 from admitter import config as configs
 from admitter.clock import SystemClock
 from admitter.config import AdmitterConfig
@@ -100,6 +101,7 @@ class Admitter:
             self._source.refresh()
         probes.start()
         await server.start()
+        collector.relax()
         _LOG.info(
             "admitter runs", name=self._config.admitter_name, term=self._loop.term, port=self.port, metrics=probes.port
         )

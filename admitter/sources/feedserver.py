@@ -117,6 +117,8 @@ class FeedServicer:
                 if refusal.reason not in feedstate.CURABLE:
                     return refusal
                 self._hub.refused[refusal.reason] += 1
+                if refusal.reason is not Reason.AWAITING_SNAPSHOT:
+                    _LOG.info("feed out of step", node=stream.node, reason=refusal.reason.value, detail=refusal.detail)
             stream.budget -= 1
             if stream.budget < 1:
                 await stream.rest()

@@ -100,6 +100,7 @@ def measure(nodes: int, seconds: float, rate: float) -> dict[str, Any]:
         "nodes": idle["nodes"],
         "stale": end["stale"],
         "connect_s": round(connected_s, 1),
+        "hub_cpu_us_per_delta": round((after["cpu_s"] - before["cpu_s"]) / max(taken, 1) * 1e6),
         "hub_cpu_share": round((after["cpu_s"] - before["cpu_s"]) / window, 2),
         "offered_per_s": rate,
         "sent": sent["sent"],

@@ -15,6 +15,7 @@ import time
 import grpc
 import structlog
 
+from admitter import collector
 from admitter.sources import feeds
 from muster import tls
 
@@ -62,6 +63,7 @@ async def serve(folder: pathlib.Path) -> None:
     files = tls.Files(ca=folder / "ca.pem", certificate=folder / "admitter.pem", key=folder / "admitter.key")
     port = server.add_secure_port("127.0.0.1:0", tls.server_credentials(files))
     await server.start()
+    collector.relax()
     ticker = asyncio.create_task(hub.run())
     print(json.dumps({"port": port}), flush=True)
     stdin = asyncio.StreamReader()
