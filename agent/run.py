@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from agent import clock, loop
 from agent.config import AgentConfig, split_address
@@ -29,11 +30,11 @@ from agent.core import judge, manners, topology
 from agent.model import planes
 from agent.model.history import History
 from agent.model.policy import Policy
-from agent.publish import evidence, feed, metrics, probes
+from agent.publish import evidence, feed, metrics
 from agent.publish.board import Board
 from agent.sources import checkpoint, control, podresources, reader, readerprocess, sample, session
 from agent.sources.slice import SliceStore
-from muster import settings, tls
+from muster import probes, settings, tls
 from muster.model import codec, jsonform, kube
 from muster.model.reading import Known, Reading, Unknown
 from muster.model.report import NodeReport, Topology
@@ -216,14 +217,19 @@ class Agent:
             streams=lambda: len(told.state.connected),
             sent=lambda: dict(told.sent),
         )
-        self._probes = probes.ProbeServer(
-            split_address(self._config.metrics_address),
-            collector,
-            age=lambda: self._board.age_seconds(self._time.monotonic()),
-            ready_seconds=self._config.ready_seconds,
-        )
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(collector)
+        address = split_address(self._config.metrics_address)
+        self._probes = probes.ProbeServer(address, registry, self._readiness, program="muster-agent")
         self._probes.start()
         _LOG.info("metrics", port=self._probes.port)
+
+    def _readiness(self) -> probes.Readiness:
+        """Ready while a report is younger than three polls; a dead driver is no reason, the report says so."""
+        age = self._board.age_seconds(self._time.monotonic())
+        if age is None:
+            return probes.Readiness(is_ready=False, text="no report yet")
+        return probes.Readiness(is_ready=age <= self._config.ready_seconds, text=f"last report {age:.1f} s ago")
 
     def _call_figures(self) -> metrics.CallFigures:
         counters = self._reader.counters

@@ -1,0 +1,85 @@
+"""The command line: what it imports, how it ends."""
+
+import subprocess
+import sys
+
+import click.testing
+import pytest
+
+from agent import main, run
+from agent.config import AgentConfig
+from agent.model.policy import Mode
+from muster.settings import InvalidSettings
+
+
+@pytest.fixture
+def cli():
+    return click.testing.CliRunner()
+
+
+def test_the_reader_does_not_carry_the_agents_stack():
+    """Parsing the command line loads neither gRPC nor the feed, logs and metrics: the reader must stay small."""
+    script = (
+        "import sys, agent.main, agent.reader.config\n"
+        "heavy = {'grpc', 'structlog', 'prometheus_client', 'agent.loop', 'agent.publish.feed', 'rich', 'jsonschema'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("command", ["run", "read"])
+def test_wrong_settings_end_with_status_two(cli, command, monkeypatch):
+    """All problems on standard error, one a line."""
+    monkeypatch.delenv("MUSTER_AGENT_NODE", raising=False)
+    flags = ["--poll-seconds", "0", "--metrics-address", "x"] if command == "run" else ["--call-timeout-seconds", "no"]
+    done = cli.invoke(main.main, [command, *flags])
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == (2 if command == "run" else 1)
+
+
+@pytest.mark.parametrize("command", ["capture", "release"])
+def test_no_agent_ends_with_status_three(cli, command, tmp_path):
+    """Nobody at the socket is no answer, not a failure of the node."""
+    done = cli.invoke(main.main, [command, "--control-socket", str(tmp_path / "none")])
+    assert done.exit_code == 3
+    assert "no agent answers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        ({"mode": "closed", "open_device_files": []}, 0, "NVML session: closed; open device files of ours: 0"),
+        (
+            {"mode": "open", "open_device_files": ["/dev/nvidia0"]},
+            0,
+            "NVML session: open; open device files of ours: 1",
+        ),
+        ({"mode": "closed", "open_device_files": ["/dev/nvidia0"]}, 1, "/dev/nvidia0"),
+        ({"mode": "closed", "error": "NotConfirmed", "detail": "no answer"}, 1, "NotConfirmed no answer"),
+    ],
+)
+def test_what_a_release_says(answer, status, said):
+    """Released is what is proven closed."""
+    text, code = main.proof_of(answer)
+    assert code == status
+    assert said in text
+
+
+def test_a_policy_file_changes_modes_and_keeps_the_time_scale(tmp_path):
+    """The file is the core's policy, the scale the configuration's."""
+    path = tmp_path / "policy.json"
+    path.write_text('{"modes": {"E5": "observe"}, "time_scale": 99}')
+    policy = run.load_policy(AgentConfig(node="a", policy=path))
+    assert policy.mode("E5") is Mode.OBSERVE
+    assert policy.time_scale == 1
+
+
+@pytest.mark.parametrize("text", ["{", '{"modes": {"E5": "loud"}}', '{"unknown": 1}', "[]", "[" * 100_000])
+def test_a_policy_that_does_not_fit_is_refused(tmp_path, text):
+    """Nothing starts on half a policy."""
+    path = tmp_path / "policy.json"
+    path.write_text(text)
+    with pytest.raises(InvalidSettings, match="--policy"):
+        run.load_policy(AgentConfig(node="a", policy=path))
