@@ -55,6 +55,15 @@ HANG = Rule(
     remedy=Remedy.REBOOT_NODE,
     clears_when="NVML initialises within its deadline",
 )
+UPGRADE_OVERDUE = Rule(
+    id="D5-unloaded",
+    cause="DriverUpgradeWindow",
+    verdict=Verdict.UNDER,
+    effect=Effect.BLOCK,
+    reason=Reason.MAINTENANCE,
+    remedy=Remedy.INVESTIGATE,
+    clears_when="NVML initialises, or the upgrade's marker is gone",
+)
 CLOSED = Rule(
     id="nvml-closed",
     cause="NvmlClosedForMaintenance",
@@ -65,7 +74,7 @@ CLOSED = Rule(
     clears_when="the maintenance marker or the operator's release is gone and the session is open again",
 )
 
-RULES = (MISMATCH, NOT_LOADED, STARTING, HANG, CLOSED)
+RULES = (MISMATCH, NOT_LOADED, STARTING, HANG, UPGRADE_OVERDUE, CLOSED)
 
 _BY_REASON: Mapping[str, Rule] = {
     "LIB_RM_VERSION_MISMATCH": MISMATCH,
@@ -87,12 +96,20 @@ def find(context: Context) -> Iterator[Suspicion]:
     rule, until = _BY_REASON.get(unread.reason, NVML), None
     if unread.reason in _ABSENT_WHILE_BOOTING and (end := context.boot_end()) is not None:
         rule, until = STARTING, end
+    if rule in (MISMATCH, NOT_LOADED) and _is_upgrading(context):
+        rule = UPGRADE_OVERDUE
     if rule is CLOSED:
         rule, until = _closed(context)
     detail = f"NVML: {unread.reason}" + (f" ({unread.detail})" if unread.detail else "")
     names = [view.name for view in context.snapshot.resources] or [""]
     for name in names:
         yield Suspicion(rule=rule, resource=name, detail=detail, until=until)
+
+
+def _is_upgrading(context: Context) -> bool:
+    """True under a driver marker, stuck or not: an unloaded module is what the work is about (faults.md D5)."""
+    marker = context.history.marker
+    return marker is not None and maintenance.is_of_driver(marker.name)
 
 
 def _closed(context: Context) -> tuple[Rule, datetime.datetime | None]:

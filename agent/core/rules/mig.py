@@ -13,7 +13,7 @@ Not here: labels that say that somebody is at work (maintenance.py); they make t
 
 from collections.abc import Iterator
 
-from agent.core import shape
+from agent.core import join, shape
 from agent.core.absence import Absence, absence_of
 from agent.core.context import Context, after, named
 from agent.model import planes
@@ -170,19 +170,40 @@ def _empty(context: Context) -> Iterator[Suspicion]:
         lost = len(snapshot.gpus)  # the plugin gives up on the whole node (faults.md C4)
     rule, until = EMPTY, None
     match snapshot.observation.boot:
-        case Known(boot) if context.history.previous_boot_id and _wants_mig(snapshot):
+        case Known(boot) if _has_rebooted(context) and _wants_mig(snapshot):
             rule, until = GONE_AFTER_REBOOT, after(boot.at, context.wait("mig-reapply"))
         case _:
             pass
     uuids = tuple(gpu.uuid for gpu in empty)
-    yield Suspicion(
-        rule=rule,
-        resource=shape.WHOLE if whole is not None else "",
-        devices=uuids,
-        units=lost,
-        until=until,
-        detail=f"MIG mode is on and there is no instance: {named(uuids)}",
-    )
+    for name in _names_without(snapshot, rule):
+        yield Suspicion(
+            rule=rule,
+            resource=name,
+            devices=uuids,
+            units=lost,
+            until=until,
+            detail=f"MIG mode is on and there is no instance: {named(uuids)}",
+        )
+
+
+def _names_without(snapshot: Snapshot, rule: Rule) -> tuple[str, ...]:
+    """Return the names that miss the hardware: slices that are gone, or whole GPUs; the node where there is no name."""
+    slices = tuple(view.name for view in snapshot.resources if shape.profile_of(view.name) and not view.ids())
+    whole = (shape.WHOLE,) if snapshot.resource(shape.WHOLE) is not None else ()
+    return (slices or whole or ("",)) if rule is GONE_AFTER_REBOOT else (whole or slices or ("",))
+
+
+def _has_rebooted(context: Context) -> bool:
+    """True if the boot is new: by the clock, by an earlier sample, or by a checkpoint that names instances of before."""
+    if context.history.previous_boot_id or context.boot_end() is not None:
+        return True
+    match context.snapshot.checkpoint:
+        case Known(checkpoint):
+            units = {unit.uuid for unit in context.snapshot.units}
+            texts = (text for ids in checkpoint.registered.values() for text in ids)
+            return any(join.looks_like_mig(text) and text not in units for text in texts)
+        case Unknown():
+            return False
 
 
 def _wants_mig(snapshot: Snapshot) -> bool:

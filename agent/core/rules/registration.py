@@ -15,8 +15,8 @@ import datetime
 from collections.abc import Iterator
 
 from agent.core import shape
-from agent.core.context import Context, count_of, named
-from agent.core.rules import devices, mig
+from agent.core.context import Context, after, count_of, named
+from agent.core.rules import devices, mig, sharing
 from agent.model.finding import Rule, Suspicion
 from agent.model.snapshot import ResourceView, Unit
 from muster.model import kube
@@ -49,11 +49,13 @@ LATE = _under("A11", "LateGpusMissed", Reason.NOT_ADVERTISED, _RESTART)
 REPELLED = _under("A12", "PluginRepelledByTaint", Reason.PLUGIN_NOT_REGISTERED, Remedy.INVESTIGATE, "plugin-restart")
 STARTING = _under("A13", "NodeReadyBeforeGpu", Reason.NODE_STARTING, Remedy.WAIT)
 STICKY = _under("B1", "XidStickyUnhealthy", Reason.NOT_ADVERTISED, _RESTART)
+EVENTLESS = _under("B11", "EventUnsupportedGpu", Reason.NOT_ADVERTISED, Remedy.INVESTIGATE)
+MPS_AWAY = _under("F3", "MpsDaemonNotReady", Reason.PLUGIN_NOT_REGISTERED, Remedy.INVESTIGATE, "mps-retry")
 PLUGIN_BLIND = _under("D3", "PluginContainerLostGpu", Reason.NOT_ADVERTISED, _RESTART, "plugin-connected")
 
 RULES = (
     DOWN_IN_GRACE, DOWN, UNREGISTERED, SOCKET_MISSED, KUBELET_RESTARTED, WRONG_ROOT, WAITING, LATE, REPELLED, STARTING,
-    STICKY, PLUGIN_BLIND,
+    STICKY, EVENTLESS, MPS_AWAY, PLUGIN_BLIND,
 )  # fmt: skip
 
 
@@ -104,7 +106,7 @@ def is_home(view: ResourceView, unit: Unit, context: Context) -> bool:
 
 
 def _suspicion(context: Context, view: ResourceView | None, units: tuple[Unit, ...]) -> Suspicion:
-    rule, until = _cause(context, view, len(units))
+    rule, until = _cause(context, view, units)
     uuids = tuple(sorted(unit.uuid for unit in units))
     plugin = "; ".join(_describe(item) for item in context.snapshot.plugins) or "no plugin is known on the node"
     return Suspicion(
@@ -134,15 +136,17 @@ def _flag(reading: Reading[bool]) -> bool | None:
 Cause = tuple[Rule, datetime.datetime | None]
 
 
-def _cause(context: Context, view: ResourceView | None, units: int) -> Cause:
+def _cause(context: Context, view: ResourceView | None, units: tuple[Unit, ...]) -> Cause:
     """Return the rule, and until when the state is normal."""
     if view is None:
         return _cause_of_absent_key(context)
     if view.ids():
-        return _cause_of_part(context, view, units)
+        return _cause_of_part(context, view, len(units))
+    if sharing.is_mps_missing(context.snapshot):
+        return MPS_AWAY, None
     capacity = count_of(view.capacity)
     if capacity is not None and capacity > 0:
-        return _cause_of_zero_allocatable(context)
+        return _cause_of_zero_allocatable(context, units)
     return _cause_of_zero(context, view)
 
 
@@ -154,10 +158,12 @@ def _cause_of_part(context: Context, view: ResourceView, units: int) -> Cause:
     return LATE, context.boot_end()
 
 
-def _cause_of_zero_allocatable(context: Context) -> Cause:
+def _cause_of_zero_allocatable(context: Context, units: tuple[Unit, ...]) -> Cause:
     """N/0: the plugin is gone, or it is there and calls everything unhealthy."""
     if context.kubelet_end("alloc-flash") is not None:
         return KUBELET_RESTARTED, context.kubelet_end("kubelet-restart")  # the old Node status is still there (A6)
+    if all(unit.gpu.events_supported == Known(()) for unit in units):
+        return EVENTLESS, None
     if any(_flag(plugin.connected) is True for plugin in context.snapshot.plugins):
         return PLUGIN_BLIND, None
     if _is_plugin_away(context):
@@ -183,7 +189,7 @@ def _cause_of_zero(context: Context, view: ResourceView) -> Cause:
         return UNREGISTERED, None
     if _is_plugin_away(context):
         return REPELLED, None
-    return (WAITING if _is_waiting(context) else DOWN), None
+    return _cause_of_silence(context, DOWN)
 
 
 def _cause_of_absent_key(context: Context) -> Cause:
@@ -193,7 +199,7 @@ def _cause_of_absent_key(context: Context) -> Cause:
         return STARTING, boot_end
     if any(plugin.socket_dir for plugin in context.snapshot.plugins):
         return WRONG_ROOT, None
-    return (REPELLED if _is_plugin_away(context) else WAITING), None
+    return (REPELLED, None) if _is_plugin_away(context) else _cause_of_silence(context, WAITING)
 
 
 def _is_kubelet_older(context: Context) -> bool:
@@ -226,11 +232,16 @@ def _is_plugin_away(context: Context) -> bool:
     return isinstance(context.snapshot.observation.plugins, Known) and not context.snapshot.plugins
 
 
-def _is_waiting(context: Context) -> bool:
-    """True if a living plugin is older than a plugin needs, and says or shows that it found nothing."""
-    return any(
-        _flag(plugin.process_alive) is True
-        and not context.is_younger(context.snapshot.age_of(plugin.started_at), "plugin-waiting")
-        and "no devices" in plugin.message.lower()
-        for plugin in context.snapshot.plugins
-    )
+def _cause_of_silence(context: Context, otherwise: Rule) -> Cause:
+    """A living plugin that has not registered: it may still be starting, or waits for ever (faults.md A10)."""
+    for plugin in context.snapshot.plugins:
+        if _flag(plugin.process_alive) is not True:
+            continue
+        match plugin.started_at:
+            case Known(started) if context.is_younger(context.now - started, "plugin-waiting"):
+                return WAITING, after(started, context.wait("plugin-waiting"))
+            case _ if "no devices" in plugin.message.lower():
+                return WAITING, None
+            case _:
+                pass
+    return otherwise, None

@@ -34,7 +34,17 @@ WITH_DRA = Rule(
     clears_when="a GPU is in a DRA slice or advertised by the device plugin, not both",
 )
 
-RULES = (TWO_NAMES, WITH_DRA)
+MPS_RACE = Rule(
+    id="F3-race",
+    cause="MpsDaemonNotReady",
+    verdict=Verdict.BLOCKED,
+    effect=Effect.BLOCK,
+    reason=Reason.REPLICAS,
+    remedy=Remedy.INVESTIGATE,
+    clears_when="the MPS control daemon is alive and ready",
+)
+
+RULES = (TWO_NAMES, WITH_DRA, MPS_RACE)
 
 
 def find(context: Context) -> Iterator[Suspicion]:
@@ -51,6 +61,30 @@ def find(context: Context) -> Iterator[Suspicion]:
         both = {device.uuid for device in view.ids()} & sliced
         if both:
             yield _suspicion(WITH_DRA, view, both, claimed & both)
+        if any(device.is_replica for device in view.ids()) and is_mps_missing(snapshot):
+            yield Suspicion(
+                rule=MPS_RACE, resource=view.name, detail="replicas are offered before the MPS daemon is ready"
+            )
+
+
+def is_mps_missing(snapshot: Snapshot) -> bool:
+    """True if the plugin shares by MPS and its control daemon is known to be away or not ready."""
+    match snapshot.observation.mps:
+        case Known(mps):
+            no = Known(False)  # noqa: FBT003
+            return _shares_by_mps(snapshot) and no in (mps.daemon_alive, mps.ready)
+        case Unknown():
+            return False
+
+
+def _shares_by_mps(snapshot: Snapshot) -> bool:
+    if any(plugin.config.get("sharing") == "mps" for plugin in snapshot.plugins):
+        return True
+    match snapshot.observation.node_object:
+        case Known(node):
+            return node.labels.get("nvidia.com/gpu.sharing-strategy") == "mps"
+        case Unknown():
+            return False
 
 
 def _base(name: str) -> str:

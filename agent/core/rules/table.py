@@ -14,7 +14,9 @@ from agent.core.rules import (
     fabric,
     hardware,
     holders,
+    injection,
     labels,
+    layout,
     mig,
     nodestatus,
     observer,
@@ -38,6 +40,8 @@ _FINDERS: tuple[Callable[[Context], Iterable[Suspicion]], ...] = (
     holders.find,
     hardware.find,
     labels.find,
+    layout.find,
+    injection.find,
     rejections.find,
     pods.find,
 )
@@ -46,8 +50,8 @@ ROWS: Mapping[str, Rule] = types.MappingProxyType(
     {
         rule.id: rule
         for module in (
-            observer, driver, registration, nodestatus, devices, fabric, mig, sharing, holders, hardware, labels,
-            rejections, pods, maintenance, unconfirmed,
+            observer, driver, registration, nodestatus, devices, fabric, mig, sharing, holders, hardware, labels, layout,
+            injection, rejections, pods, maintenance, unconfirmed,
         )
         for rule in module.RULES
     }

@@ -1,0 +1,77 @@
+"""A device that is held and cannot be put into its container (faults.md D6).
+
+Input: holders by List, their containers' state, the CDI specs. Output: BLOCKED: the next pod would fail the same way.
+
+Invariant: says so only if the spec was read and lacks the device; a container that waits has many other reasons.
+"""
+
+import datetime
+from collections.abc import Iterator
+
+from agent.core.context import Context, after, named
+from agent.model import planes
+from agent.model.finding import Effect, Rule, Suspicion
+from agent.model.snapshot import ResourceView
+from muster.model import kube
+from muster.model.reading import Known
+from muster.model.report import Verdict
+from muster.model.vocabulary import Reason, Remedy
+
+NOT_IN_SPEC = Rule(
+    id="D6",
+    cause="CdiSpecEmptyOrStale",
+    verdict=Verdict.BLOCKED,
+    effect=Effect.BLOCK,
+    reason=Reason.POD_WITHOUT_DEVICE,
+    remedy=Remedy.RESTART_DEVICE_PLUGIN,
+    clears_when="the CDI spec names the held devices, or no container waits for one",
+)
+
+RULES = (NOT_IN_SPEC,)
+
+_CREATION = ("CreateContainerError", "RunContainerError", "StartError", "CreateContainerConfigError")
+_KIND = "nvidia.com/"
+
+
+def find(context: Context) -> Iterator[Suspicion]:
+    """Yield resources whose held devices no CDI spec names while a container cannot be created."""
+    match context.snapshot.observation.cdi, context.snapshot.listed, context.snapshot.pods:
+        case Known(specs), Known(listed), Known(pods):
+            by_uid = {pod.uid: pod for pod in pods}
+        case _:
+            return
+    for view in context.snapshot.resources:
+        stuck: list[tuple[datetime.datetime, str]] = []
+        for item in listed:
+            lacking = [text for text in item.ids.get(view.name, ()) if not _is_named(specs, view, text)]
+            for pod in (by_uid[uid] for uid in item.uids if uid in by_uid):
+                since = _waiting_since(pod)
+                if lacking and since is not None:
+                    stuck.append((since, pod.full_name))
+        if stuck:
+            yield Suspicion(
+                rule=NOT_IN_SPEC,
+                resource=view.name,
+                until=after(min(since for since, _ in stuck), context.wait("container-creation")),
+                detail=f"no CDI spec names the devices of {named(name for _, name in stuck)}",
+            )
+
+
+def _is_named(specs: tuple[planes.CdiSpec, ...], view: ResourceView, text: str) -> bool:
+    """True if a spec names the device by id, by UUID, by its index, or with all others."""
+    names = {text} | {device.uuid for device in view.ids() if device.id == text}
+    for device in view.ids():
+        if device.id == text and device.unit is not None and isinstance(device.unit.gpu.index, Known):
+            names.add(str(device.unit.gpu.index.value))
+    ours = [spec for spec in specs if spec.kind.startswith(_KIND)]
+    return any(name in names or name == "all" for spec in ours for name in spec.devices)
+
+
+def _waiting_since(pod: kube.Pod) -> datetime.datetime | None:
+    """Return since when a container of the pod cannot be created."""
+    waiting = [
+        item.since
+        for item in pod.containers
+        if item.state is kube.ContainerState.WAITING and item.reason in _CREATION and item.since is not None
+    ]
+    return min(waiting, default=None)
