@@ -114,11 +114,10 @@ class Pump:
     async def _register(self, event_set: nvml.Handle) -> None:
         count = await self._system.run(nvml.device_count, self._timeout_seconds)
         self._identities.counted(count)
-        answering = self._identities.answering
         found = await asyncio.gather(*(self._register_device(index, event_set) for index in range(count)))
         registrations = [registration for registration in found if registration is not None]
         self._uuids = {registration.address: registration.identity.uuid for registration in registrations}
-        self._tried = answering | frozenset(self._uuids.values())
+        self._tried = frozenset(self._uuids.values())
         self.registered = {entry.identity.uuid: entry.kinds for entry in registrations if entry.kinds}
 
     async def _register_device(self, index: int, event_set: nvml.Handle) -> _Registration | None:
@@ -134,6 +133,7 @@ class Pump:
         try:
             registration = await self._device_worker(index).run(register, self._timeout_seconds)
         except (nvml.NvmlError, workers.Overdue):
+            self._identities.failed(index, {})  # The first read that it answers again makes the set due.
             return None
         self._identities.saw(index, registration.identity)
         return registration

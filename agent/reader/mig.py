@@ -105,7 +105,8 @@ def computed_profile(gpu_slices: int, compute_slices: int, memory_bytes: int, bo
     ('1g.10gb', '1c.3g.40gb')
     """
     eighths = math.ceil(memory_bytes / board_bytes * _EIGHTHS) if board_bytes else 0
-    gigabytes = round(eighths / _EIGHTHS * math.ceil(board_bytes / _GIB))
+    # Half a gigabyte rounds up, as the plugin's language does it; round() would make 3g.70gb of an H200's 3g.71gb.
+    gigabytes = math.floor(eighths / _EIGHTHS * math.ceil(board_bytes / _GIB) + 0.5)
     prefix = f"{compute_slices}c." if compute_slices < gpu_slices else ""
     return f"{prefix}{gpu_slices}g.{gigabytes}gb"
 

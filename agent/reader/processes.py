@@ -20,6 +20,7 @@ from muster.model.reading import Known, Reading, Unknown
 
 _NO_HOST_VIEW = Unknown("NoHostPidView", "the reader does not see the host's processes")
 _PREFIX = "nvidia.com"
+_OWN = pathlib.Path("/proc")
 _COMM_LENGTH = 15
 """The kernel cuts a process name to this."""
 
@@ -50,12 +51,12 @@ def _boot_time(proc_root: pathlib.Path) -> datetime.datetime:
 
 def has_host_view(proc_root: pathlib.Path) -> bool:
     """Another root than /proc is a mount of the host's; in our own, process 2 is the kernel's only on the host."""
-    return proc_root != pathlib.Path("/proc") or read_name(proc_root, 2) == "kthreadd"
+    return proc_root != _OWN or read_name(proc_root, 2) == "kthreadd"
 
 
 def read_name(proc_root: pathlib.Path, pid: int) -> str:
     """Return the executable's base name, or empty."""
-    if proc_root == pathlib.Path("/proc") and pid != 2 and not has_host_view(proc_root):
+    if proc_root == _OWN and pid != 2 and not has_host_view(proc_root):
         return ""
     return _executable(proc_root / str(pid))
 

@@ -1,0 +1,254 @@
+"""Planes that are files: the bus, device files, the process table, CDI and MPS, on a fake host's tree."""
+
+import datetime
+import doctest
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.core import nvml_codes
+from agent.model import planes
+from agent.reader import cdi, device_nodes, fabric, kernel_log, library, mig, mps, nvml, pci, processes
+from hack import fakenvml
+from hack.fakenode import host, pcibus, proctable
+from muster.model.reading import Known, Unknown
+from tests.agent.reader.world import is_known, reason
+
+
+@pytest.fixture
+def root(tmp_path):
+    host.make(tmp_path, fakenvml.profile("hgx-h100", node="n1"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("module", [cdi, device_nodes, fabric, kernel_log, mig, nvml_codes])
+def test_examples(module):
+    results = doctest.testmod(module)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+def test_the_bus_lists_functions_of_the_vendor_only(root):
+    pcibus.add(root, "0000:e1:00.0", device=0x22A3, class_=0x068000, driver=None)
+    functions = {function.address: function for function in pci.read(root / "sys").value}
+    assert len(functions) == 9
+    assert functions["0000:1b:00.0"].driver == "nvidia"
+    assert functions["0000:1b:00.0"].class_ == Known(planes.PciClass.THREE_D)
+    assert functions["0000:1b:00.0"].numa_node == Known(0)
+    assert isinstance(functions["0000:1b:00.0"].iommu_group, Known)
+    assert functions["0000:e1:00.0"].driver is None
+    assert functions["0000:e1:00.0"].class_ == Known(planes.PciClass.OTHER)
+
+
+def test_a_bus_that_cannot_be_read_is_not_an_empty_one(tmp_path):
+    assert reason(pci.read(tmp_path)) == "Unreadable"
+
+
+def test_a_function_is_listed_even_if_nothing_else_is_known(tmp_path):
+    folder = tmp_path / "bus/pci/devices/0000:1b:00.0"
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_text("0x10de\n")
+    (function,) = pci.read(tmp_path).value
+    assert (function.address, function.driver) == ("0000:1b:00.0", None)
+    assert isinstance(function.class_, Unknown)
+
+
+def nodes(root):
+    return {node.path: node for node in device_nodes.read(root / "dev", root / "proc").value}
+
+
+def test_device_files(root):
+    found = nodes(root)
+    assert {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia0", "/dev/nvidia7"} <= set(found)
+    assert all(node.present for node in found.values())
+    host.remove_device_file(root, "nvidia-uvm")
+    host.remove_device_file(root, "nvidia3")
+    (root / "dev/nvidia3").write_text("")
+    found = nodes(root)
+    assert found["/dev/nvidia-uvm"] == planes.DeviceNode(path="/dev/nvidia-uvm", present=False)
+    assert found["/dev/nvidia3"].detail == "not a character device"
+
+
+def test_a_device_file_of_an_earlier_driver_is_not_present(root):
+    (root / "proc/devices").write_text("Character devices:\n195 nvidia-frontend\n508 nvidia-uvm\n")
+    found = nodes(root)
+    assert not found["/dev/nvidia0"].present
+    assert "the driver's is 195" in found["/dev/nvidia0"].detail
+    (root / "proc/devices").write_text("Character devices:\n  1 mem\n")
+    assert nodes(root)["/dev/nvidia0"].detail == "the driver has no major number"
+
+
+def test_device_files_of_mig_instances(tmp_path):
+    state = fakenvml.with_instances(fakenvml.profile("dgx-a100", node="n1"), 0, (("1g.10gb", 0),))
+    host.make(tmp_path, state)
+    assert sum(path.startswith("/dev/nvidia-caps/nvidia-cap") for path in nodes(tmp_path)) == 2
+
+
+def test_the_kubelet_and_the_plugin(root):
+    at = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC)
+    names = ("kubelet", "nvidia-device-plugin")
+    found = processes.list_named(root / "proc", names)
+    assert {process.executable for process in found.value} == set(names)
+    host.start_kubelet(root, at=max(process.started_at for process in found.value) + datetime.timedelta(seconds=90))
+    again = processes.list_named(root / "proc", names)
+    newest = processes.kubelet_started_at(again, ("kubelet",)).value
+    assert newest > processes.kubelet_started_at(found, ("kubelet",)).value > at
+
+
+def test_without_the_hosts_process_view_nothing_is_joined(root, monkeypatch):
+    """In the container's own /proc, process 2 is not the kernel's: the same pid would be somebody else."""
+    monkeypatch.setattr(processes, "_OWN", root / "proc")
+    pid = host.start_process(root, ("python3",), proctable.pod_cgroup("1111-2222"))
+    assert processes.has_host_view(root / "proc")
+    assert isinstance(processes.read_cgroup(root / "proc", pid), Known)
+    proctable.remove(root, 2)
+    assert reason(processes.read_cgroup(root / "proc", pid)) == "NoHostPidView"
+    assert reason(processes.list_named(root / "proc", ("kubelet",))) == "NoHostPidView"
+    assert processes.read_name(root / "proc", pid) == ""
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("driver", ["systemd", "cgroupfs"])
+def test_cgroups_of_every_form(root, version, driver):
+    pid = host.start_process(root, ("python3",), proctable.pod_cgroup("1111-2222", version=version, driver=driver))
+    path = processes.read_cgroup(root / "proc", pid).value
+    assert path.startswith("/kubepods")
+    assert "1111_2222" in path or "1111-2222" in path
+    assert reason(processes.read_cgroup(root / "proc", 999_999)) == "ProcessGone"
+
+
+def test_a_process_that_overwrites_its_arguments_is_named_by_the_kernel(root):
+    pid = host.start_process(root, ("python3",))
+    (root / "proc" / str(pid) / "cmdline").write_bytes(b"kubelet\0")
+    assert processes.read_name(root / "proc", pid) == "python3"
+
+
+def test_the_boot(root):
+    assert processes.read_boot(root / "proc").value.at == proctable.boot_time(root)
+    (root / "proc/stat").write_text("cpu 1\n")
+    assert reason(processes.read_boot(root / "proc")) == "Unreadable"
+
+
+def test_mps(root):
+    off = mps.read(root / "proc", root / "mps").value
+    assert (off.daemon_alive, off.ready) == (Known(False), Known(False))
+    host.start_process(root, ("/usr/bin/nvidia-cuda-mps-control", "-d"))
+    (root / "mps/.ready").touch()
+    on = mps.read(root / "proc", root / "mps").value
+    assert (on.daemon_alive, on.ready) == (Known(True), Known(True))
+    assert isinstance(on.started_at, Known)
+
+
+YAML = """\
+---
+cdiVersion: 0.5.0
+containerEdits:
+  deviceNodes:
+  - path: /dev/nvidiactl
+devices:
+- containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia0
+      name: not-a-device
+  name: "0"
+- name: GPU-7f3c
+  containerEdits:
+    env:
+    - A=b
+kind: nvidia.com/gpu
+"""
+
+
+def test_cdi_specs(root):
+    folder = root / "cdi"
+    (folder / "nvidia.yaml").write_text(YAML)
+    (folder / "mig.json").write_text(
+        json.dumps({"kind": "nvidia.com/mig", "devices": [{"name": "MIG-1"}, {"name": "all"}]})
+    )
+    (folder / "other.json").write_text(json.dumps({"kind": "example.com/nic", "devices": [{"name": "x"}]}))
+    (folder / "readme.txt").write_text("no")
+    found = cdi.read((folder, root / "absent")).value
+    assert [(spec.kind, spec.devices) for spec in found] == [
+        ("nvidia.com/gpu", ("0", "GPU-7f3c")),
+        ("nvidia.com/mig", ("MIG-1", "all")),
+    ]
+    assert all(spec.written_at is not None for spec in found)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"devices": []}', "\x00"])
+def test_a_broken_cdi_spec_makes_the_plane_unknown(tmp_path, text):
+    (tmp_path / "nvidia.json").write_text(text)
+    found = cdi.read((tmp_path,))
+    assert found.reason == "Malformed"
+    assert "nvidia.json" in found.detail
+
+
+@given(st.text(max_size=300))
+def test_no_yaml_raises_anything_but_a_value_error(text):
+    try:
+        kind, devices = cdi.from_yaml(text)
+    except ValueError:
+        return
+    assert kind
+    assert all(isinstance(device, str) for device in devices)
+
+
+def test_the_library_is_found_in_the_order_of_the_roots(root, tmp_path):
+    first = library.find((str(tmp_path / "nowhere"), str(root / "driver"), "/"))
+    assert first == root / "driver/usr/lib64/libnvidia-ml.so.1"
+    before = library.mark(first)
+    host.install_library(root)
+    assert library.mark(first) != before
+    host.remove_library(root)
+    assert library.find((str(root / "driver"),)) is None
+    assert library.mark(first) is None
+
+
+def test_the_modules_version_from_sysfs_or_procfs(root):
+    version = host.read_state(root).driver
+    assert library.read_module_version(root / "proc", root / "sys") == Known(version)
+    (root / "sys/module/nvidia/version").unlink()
+    assert library.read_module_version(root / "proc", root / "sys") == Known(version)
+    host.unload_driver(root) if (root / "sys/module/nvidia").exists() else None
+    assert reason(library.read_module_version(root / "proc", root / "sys")) == "DRIVER_NOT_LOADED"
+
+
+def test_uuids_that_the_kernel_module_knows(root):
+    state = host.read_state(root)
+    assert library.read_uuids(root / "proc") == {gpu.pci: gpu.uuid for gpu in state.gpus}
+    assert library.read_uuids(root / "nowhere") == {}
+
+
+@given(st.integers(0, 1 << 32))
+def test_every_health_mask_has_words(mask):
+    words = fabric.health(mask)
+    assert len(words) == 7
+    assert all(words.values())
+
+
+@pytest.mark.parametrize(
+    ("board_mib", "slices", "mib", "name"),
+    [
+        (40960, 1, 4864, "1g.5gb"),
+        (40960, 3, 19968, "3g.20gb"),
+        (81920, 1, 9728, "1g.10gb"),
+        (81920, 2, 19968, "2g.20gb"),
+        (81920, 7, 80384, "7g.80gb"),
+        (81559, 1, 20096, "1g.20gb"),
+        (81559, 3, 40448, "3g.40gb"),
+        (143771, 1, 16384, "1g.18gb"),
+        (143771, 3, 71168, "3g.71gb"),
+    ],
+)
+def test_computed_profile_names_are_the_drivers(board_mib, slices, mib, name):
+    """On boards that topology.md section 3 captured, the plugin's arithmetic gives the driver's names."""
+    assert mig.computed_profile(slices, slices, mib << 20, board_mib << 20) == name
+
+
+def test_a_field_of_unknown_type_has_no_value():
+    field = nvml.pynvml.c_nvmlFieldValue_t()
+    field.fieldId, field.valueType = 230, 99
+    assert reason(nvml._field(field)) == "UnknownValueType"
+    assert is_known(nvml._field(nvml.pynvml.c_nvmlFieldValue_t())) == 0

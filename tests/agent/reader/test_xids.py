@@ -1,0 +1,36 @@
+"""Each GPU's Xids, counted once."""
+
+import datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.model import planes
+from agent.reader import xids
+
+AT = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC)
+
+
+def xid(code, seconds=0.0, source=planes.XidSource.NVML):
+    return planes.Xid(code=code, at=AT + datetime.timedelta(seconds=seconds), source=source)
+
+
+def test_two_sources_tell_one_occurrence():
+    history = xids.History()
+    assert history.add("0000:1b:00.0", xid(79))
+    assert not history.add("0000:1b:00.0", xid(79, 1.2, planes.XidSource.KERNEL_LOG))
+    assert history.add("0000:1b:00.0", xid(79, 60))
+    assert history.add("0000:1b:00.0", xid(31, 1))
+    assert history.add("0000:1c:00.0", xid(79))
+    assert [one.code for one in history.of("0000:1b:00.0")] == [79, 31, 79]
+    assert history.of("0000:ff:00.0") == ()
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.floats(-1e6, 1e6)), max_size=200))
+def test_a_history_is_bounded_and_in_order(events):
+    history = xids.History()
+    for code, seconds in events:
+        history.add("0000:1b:00.0", xid(code, seconds))
+    found = history.of("0000:1b:00.0")
+    assert len(found) <= 64
+    assert list(found) == sorted(found, key=lambda one: (one.at, one.code))
