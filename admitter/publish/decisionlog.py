@@ -21,7 +21,8 @@ class DecisionLog:
     """One file; without a path the decisions go to the program's log alone."""
 
     def __init__(self, path: pathlib.Path | None, utc: Callable[[], datetime]) -> None:
-        self._file = path.open("a", buffering=1) if path is not None else None
+        # Unbuffered: what could not be written is not kept to be written later, out of place.
+        self._file = path.open("ab", buffering=0) if path is not None else None
         self._utc = utc
         self.lost = 0
         """Lines that could not be written."""
@@ -35,7 +36,7 @@ class DecisionLog:
             if self._file is None:
                 continue
             try:
-                self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+                self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
             except OSError as error:
                 self.lost += 1
                 _LOG.error("decision not written", error=str(error), lost=self.lost)

@@ -1,0 +1,106 @@
+"""Slices from a file: re-read live, and the last good one stands."""
+
+import asyncio
+import json
+
+import pytest
+
+from admitter.sources.clusterfile import ClusterFile, parse
+from muster.model import kube
+from muster.model.reading import Known
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+def write(path, content):
+    fresh = path.with_suffix(".new")
+    fresh.write_text(content if isinstance(content, str) else json.dumps(content))
+    fresh.replace(path)
+
+
+def a_slice(gpus):
+    return {"node_object": {"capacity": {"nvidia.com/gpu": gpus}, "allocatable": {"nvidia.com/gpu": gpus}}}
+
+
+def gpus_of(content):
+    match content.node_object:
+        case Known(node):
+            return node.allocatable["nvidia.com/gpu"]
+    return None
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "cluster.json"
+
+
+def test_slices_are_read_and_changes_named(path):
+    write(path, {"nodes": {"n1": a_slice(8), "n2": a_slice(4)}})
+    source = ClusterFile(path, Clock().monotonic)
+    assert sorted(source.refresh()) == ["n1", "n2"]
+    assert source.refresh() == {}
+    write(path, {"nodes": {"n1": a_slice(7)}})
+    changed = source.refresh()
+    assert gpus_of(changed["n1"]) == 7
+    assert changed["n2"] == kube.NodeSlice()
+    content, age = source.slice_of("n1")
+    assert (gpus_of(content), age) == (7, 0.0)
+
+
+BAD = {
+    "not JSON": "{",
+    "no nodes": {"machines": {}},
+    "a bad slice": {"nodes": {"n1": {"node_object": {"capacity": "many"}}}},
+    "an unknown field": {"nodes": {"n1": {"gpus": 8}}},
+}
+
+
+@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+def test_the_last_good_file_stands_and_grows_old(path, content):
+    clock = Clock()
+    write(path, {"nodes": {"n1": a_slice(8)}})
+    source = ClusterFile(path, clock.monotonic)
+    source.refresh()
+    write(path, content)
+    clock.now += 5
+    assert source.refresh() == {}
+    assert source.problem
+    clock.now += 3
+    kept, age = source.slice_of("n1")
+    assert (gpus_of(kept), age) == (8, 3.0)
+    write(path, {"nodes": {"n1": a_slice(2)}})
+    assert gpus_of(source.refresh()["n1"]) == 2
+    assert source.problem == ""
+
+
+def test_nothing_is_known_before_the_first_good_file(path):
+    source = ClusterFile(path, Clock().monotonic)
+    assert source.refresh() == {}
+    assert source.slice_of("n1") is None
+
+
+def test_every_problem_is_named_at_once():
+    data = json.dumps({"nodes": {"n1": {"gpus": 8}, "n2": {"node_object": 4}}, "pods": []}).encode()
+    with pytest.raises(ValueError, match="pods") as caught:
+        parse(data)
+    assert "$.nodes.n1.gpus" in str(caught.value)
+    assert "$.nodes.n2.node_object" in str(caught.value)
+
+
+async def test_changes_are_sent_as_the_file_changes(path):
+    write(path, {"nodes": {"n1": a_slice(8)}})
+    source = ClusterFile(path, Clock().monotonic)
+    source.refresh()
+    sent = asyncio.Queue()
+    task = asyncio.create_task(source.watch(lambda node, content: sent.put_nowait((node, gpus_of(content)))))
+    write(path, {"nodes": {"n1": a_slice(6)}})
+    async with asyncio.timeout(20):
+        assert await sent.get() == ("n1", 6)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

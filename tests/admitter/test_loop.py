@@ -1,0 +1,170 @@
+"""The loop: wake-ups become passes, and everybody is told what concerns them."""
+
+import asyncio
+import contextlib
+import dataclasses
+
+from admitter.core.book import Book
+from admitter.loop import AdmissionLoop
+from admitter.model.decision import Policy
+from admitter.model.gang import Member
+from admitter.model.record import GangState, Terms
+from admitter.publish.capacity import CapacityBoard
+from admitter.publish.decisionlog import DecisionLog
+from admitter.publish.figures import Figures
+from tests.admitter.clusters import NOW, TAKEN, a_gang, a_lease, a_node, a_view
+from tests.feedworld import until
+
+
+class Clock:
+    def __init__(self):
+        self.now = NOW
+
+    def monotonic(self):
+        return self.now
+
+
+class Feed:
+    """A hub that shows the view it was given."""
+
+    def __init__(self, view):
+        self.content = view
+        self.sent = []
+        self.terms = []
+        self._fresh = asyncio.Event()
+
+    def show(self, *nodes):
+        self.content = a_view(*nodes, version=self.content.version + 1)
+        self._fresh.set()
+
+    def view(self):
+        return self.content
+
+    async def changed(self, since):
+        while self.content.version <= since:
+            await self._fresh.wait()
+            self._fresh.clear()
+        return self.content.version
+
+    def send_leases(self, node, leases):
+        self.sent.append((node, leases.term, sum(lease.units for lease in leases.leases)))
+
+    def set_term(self, term):
+        self.terms.append(term)
+
+
+class World:
+    def __init__(self, *nodes):
+        self.clock = Clock()
+        self.feed = Feed(a_view(*nodes))
+        self.figures = Figures()
+        self.book = Book(Terms(term=1, prefix="t1-abc", opens_at=0.0), Policy())
+        self.loop = AdmissionLoop(
+            book=self.book,
+            feed=self.feed,
+            clock=self.clock,
+            log=DecisionLog(None, lambda: TAKEN),
+            board=CapacityBoard(self.feed.view),
+            figures=self.figures,
+            renew=lambda known: Terms(term=known + 1, prefix="t2-abc", opens_at=self.clock.now + 75),
+            tick_seconds=3600,
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        task = asyncio.create_task(self.loop.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def told(attachment, state):
+    async with asyncio.timeout(20):
+        while (record := await attachment.next()).state is not state:
+            continue
+    return record
+
+
+async def test_a_change_of_the_view_is_a_pass():
+    async with World(("n1", 0)).running() as world:
+        attachment = world.loop.open(a_gang(), "client")
+        await told(attachment, GangState.WAITING)
+        world.feed.show(("n1", 1))
+        record = await told(attachment, GangState.LEASED)
+        assert record.lease.snapshot_version == world.feed.content.version
+        assert world.feed.sent == [("n1", 1, 0), ("n1", 1, 1)]
+
+
+async def test_an_agent_is_told_only_what_is_new():
+    world = World(("n1", 8), ("n2", 8))
+    for _ in range(3):
+        world.loop.decide_once()
+    # Once each, though there is nothing: an agent may still hold what an earlier term told it.
+    assert world.feed.sent == [("n1", 1, 0), ("n2", 1, 0)]
+    attachment = world.loop.open(a_gang(), "client")
+    for _ in range(3):
+        world.loop.decide_once()
+    assert world.feed.sent[2:] == [("n1", 1, 1)]
+    world.loop.end(attachment, "done")
+    world.loop.decide_once()
+    assert world.feed.sent[3:] == [("n1", 1, 0)]
+
+
+async def test_a_node_is_told_nothing_before_it_has_spoken_in_this_term():
+    world = World(a_node("n1", 8, term=0))
+    world.loop.open(a_gang(), "client")
+    world.loop.decide_once()
+    assert world.feed.sent == []
+    assert world.book.records["team-a/train"].state is GangState.WAITING
+
+
+async def test_a_slow_stream_gets_the_newest_record():
+    world = World(("n1", 0))
+    attachment = world.loop.open(a_gang(), "client")
+    world.loop.decide_once()
+    world.feed.show(("n1", 1))
+    world.loop.decide_once()
+    assert (await attachment.next()).state is GangState.LEASED
+
+
+async def test_an_older_stream_hears_of_the_newer_and_speaks_for_nobody():
+    world = World(("n1", 8))
+    old = world.loop.open(a_gang(), "client")
+    world.loop.open(a_gang(), "client")
+    assert await old.next() is None
+    world.loop.end(old, "mine")
+    world.loop.join(old, Member(podset="main", uid="u", node="n1"))
+    world.loop.close(old)
+    record = world.book.records["team-a/train"]
+    assert (record.state, record.members, record.detached_at) == (GangState.WAITING, (), None)
+
+
+async def test_a_stream_that_closes_starts_the_grace():
+    world = World(("n1", 8))
+    attachment = world.loop.open(a_gang(), "client")
+    world.clock.now += 5
+    world.loop.close(attachment)
+    assert world.book.records["team-a/train"].detached_at == NOW + 5
+
+
+async def test_a_lost_term_counter_makes_a_new_term():
+    world = World(a_node("n1", 8, leases=(a_lease(2, identifier="t4-old-1"),), lease_term=4))
+    world.loop.decide_once()
+    assert (world.feed.terms, world.loop.term) == ([5], 5)
+    world.feed.show(a_node("n1", 8, leases=(a_lease(2, identifier="t4-old-1"),), lease_term=4, term=5))
+    world.loop.decide_once()
+    assert world.feed.sent == [("n1", 5, 2)]
+
+
+async def test_a_pass_that_fails_is_counted_and_the_next_one_is_taken():
+    world = World(("n1", 8))
+    good = world.feed.content
+    world.feed.content = dataclasses.replace(good, nodes=None)
+    async with world.running():
+        attachment = world.loop.open(a_gang(), "client")
+        await until(lambda: world.figures.failed_passes)
+        world.feed.content = good
+        world.feed.show(("n1", 8))
+        assert (await told(attachment, GangState.LEASED)).lease is not None
