@@ -28,19 +28,17 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
     Call call;
-    int known = index < MAX_GPUS;
-    int code = abi_begin_any(&call, __func__, known ? abi_gpu_handle((int)index) : NULL);
-    if (code != CODE_GPU_IS_LOST) {
-        if (code) return code;
-        if (!device) return abi_end(CODE_INVALID_ARGUMENT);
-        *device = abi_gpu_handle((int)index);
-        return abi_end(CODE_OK);
-    }
-    /* Lost, or never there: the second is told apart by the count. */
-    code = abi_begin(&call, NULL);
+    int code = abi_begin(&call, NULL);
     if (code) return code;
-    if ((int)index < call.state->gpu_count) return abi_end(CODE_GPU_IS_LOST);
-    return abi_end((int)index < counted(call.state) ? CODE_NOT_FOUND : CODE_INVALID_ARGUMENT);
+    int there = index < (unsigned)call.state->gpu_count, expected = index < (unsigned)counted(call.state);
+    abi_end(CODE_OK);
+    /* Under its own index, so that its own faults and condition count. */
+    code = there && expected ? abi_begin_any(&call, __func__, abi_gpu_handle((int)index)) : abi_begin(&call, __func__);
+    if (code) return code;
+    if (!device || !expected) return abi_end(CODE_INVALID_ARGUMENT);
+    if (!there) return abi_end(CODE_NOT_FOUND);
+    *device = abi_gpu_handle((int)index);
+    return abi_end(CODE_OK);
 }
 
 static int has_pci(const Gpu *gpu, const char *bus_id) {

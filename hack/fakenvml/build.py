@@ -30,7 +30,7 @@ def build() -> pathlib.Path:
             unfinished = TARGET.with_suffix(".new")
             sources = sorted(str(path) for path in SOURCES.glob("*.c"))
             command = [os.environ.get("CC", "cc"), *FLAGS, "-o", str(unfinished), *sources]
-            subprocess.run(command, check=True, capture_output=True, text=True)
+            subprocess.run(command, check=True)
             unfinished.replace(TARGET)
     return TARGET
 

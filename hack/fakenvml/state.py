@@ -210,14 +210,14 @@ class State:
     driver: str
     boot: int = 1
     counted: int | None = None
-    """What the driver counts where that differs from the GPUs that can be had."""
+    """What the driver counts where that differs from the GPUs here: fewer hide the last (a drained GPU), more are not found."""
     gpus: tuple[Gpu, ...]
     faults: tuple[Fault, ...] = ()
     fields: tuple[FieldValue, ...] = ()
     events: tuple[Event, ...] = ()
 
     def index_of(self, uuid: str) -> int:
-        return next(index for index, gpu in enumerate(self.gpus) if gpu.uuid == uuid)
+        return [gpu.uuid for gpu in self.gpus].index(uuid)
 
     def with_gpu(self, index: int, **changes: Any) -> "State":
         gpus = list(self.gpus)
@@ -271,6 +271,9 @@ class State:
         return dataclasses.replace(self, gpus=tuple(gpus)).without_faults(gpu)
 
     def rebooted(self) -> "State":
-        """A new boot: every device reset, no faults, no events; MIG mode survives, instances do not (faults.md S19)."""
+        """Boot anew: every device reset and no faults; MIG mode survives, instances do not (faults.md S19).
+
+        Events stay, since their numbers must rise; a set that is registered after the boot does not see them.
+        """
         gpus = tuple(gpu.after_reset() for gpu in self.gpus)
         return dataclasses.replace(self, boot=self.boot + 1, gpus=gpus, faults=(), counted=None)

@@ -1,11 +1,13 @@
 """Every fault that the fake driver can be given, as the real binding sees it."""
 
+import dataclasses
 import signal
 
 import pynvml
 import pytest
 
 from hack import fakenvml
+from hack.fakenvml import statechecks
 
 LOST, RESET_REQUIRED, NOT_FOUND, NOT_SUPPORTED = 15, 16, 6, 3
 
@@ -91,6 +93,21 @@ def test_one_function_of_one_device_fails(child, state, path, name):
     assert child.code("n.nvmlDeviceGetPowerUsage(h)") == fakenvml.NVML_CODES[name]
     assert child.code("n.nvmlDeviceGetPowerUsage(other)") == 0
     assert child.code("n.nvmlDeviceGetUUID(h)") == 0
+
+
+def test_every_function_can_fail_alone(child, state, path):
+    codes = {}
+    for function in sorted(statechecks.FUNCTIONS):
+        fakenvml.write(state.with_fault(function, error="IN_USE"), path)
+        codes[function] = child(f'n._nvmlGetFunctionPointer("{function}")(h, None, None, None, None)')
+    assert codes == dict.fromkeys(codes, pynvml.NVML_ERROR_IN_USE)
+
+
+def test_every_function_says_that_the_session_is_closed(child):
+    child("n.nvmlShutdown()")
+    others = sorted(statechecks.FUNCTIONS - {"nvmlInitWithFlags"})
+    codes = [child(f'n._nvmlGetFunctionPointer("{function}")(h, None, None, None, None)') for function in others]
+    assert codes == [pynvml.NVML_ERROR_UNINITIALIZED] * len(others)
 
 
 def test_a_fault_can_pass_after_some_calls(child, state, path):
@@ -217,9 +234,12 @@ def test_a_licence_that_lapsed(child, state, path):
     assert child("n.nvmlDeviceGetGridLicensableFeatures_v4(h).gridLicensableFeatures[0].featureState") == 0
 
 
-def test_a_gpu_in_drain(child, state, path):
-    fakenvml.write(state.with_gpu(3, drain=1), path)
-    child("p = n.nvmlDeviceGetPciInfo(h)")
+def test_a_drained_gpu_is_hidden_and_still_known_by_its_address(child, state, path):
+    child("p = n.nvmlDeviceGetPciInfo(n.nvmlDeviceGetHandleByIndex(7))")
+    assert child("n.nvmlDeviceQueryDrainState(p)") == 0
+    fakenvml.write(dataclasses.replace(state.with_gpu(7, drain=1), counted=7), path)
+    assert child("n.nvmlDeviceGetCount()") == 7
+    assert child.code("n.nvmlDeviceGetHandleByIndex(7)") == pynvml.NVML_ERROR_INVALID_ARGUMENT
     assert child("n.nvmlDeviceQueryDrainState(p)") == 1
 
 
