@@ -156,12 +156,12 @@ def _spread(asked: Question, rooms: Sequence[Room]) -> Iterator[Placement]:
     largest_first = sorted(rooms, key=lambda room: (-room.pods, room.units, room.node))
     start = 0
     while left:
-        enough = [room for room in largest_first[start:] if room.pods >= left]
-        if enough:
+        room = largest_first[start]
+        if room.pods >= left:
+            enough = (other for other in largest_first[start:] if other.pods >= left)
             last = min(enough, key=lambda room: (room.pods, room.units, room.node))
             yield from pack.fill(asked, last.options, last.node, left)
             return
-        room = largest_first[start]
         yield from pack.fill(asked, room.options, room.node, room.pods)
         left -= room.pods
         start += 1

@@ -20,6 +20,7 @@ from admitter.model.gang import Gang, Member
 from admitter.model.lease import Lease, NodeLease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.record import GangRecord, GangState, Terms, node_leases
+from admitter.model.supply import Supply
 from muster.model.vocabulary import EndReason
 
 _MAX_ENDED = 10_000
@@ -48,6 +49,9 @@ class Book:
         self.overtaken_by = 0
         """A term that agents have heard of and that cannot be before this one: the term counter was lost."""
         self._policy = policy
+        self._layout = offers.Layout(policy)
+        self._answered: tuple[tuple[order.Ask, ...], Supply] | None = None
+        """The last question that the queue put: the same one gets the same answer."""
         self._arrivals = 0
         self._lease_number = 0
         self._released: collections.OrderedDict[str, None] = collections.OrderedDict()
@@ -93,6 +97,7 @@ class Book:
         self.terms = dataclasses.replace(terms, prefix=self.terms.prefix)
         self.overtaken_by = 0
         self._heard.clear()
+        self._answered = None
 
     def is_open(self, now: float) -> bool:
         """Return whether the term grants anything yet."""
@@ -137,8 +142,11 @@ class Book:
         if not asks:
             return
         if self.is_open(now):
-            supply = offers.of_view(view, self.leases(), self._policy)
-            answers = order.decide(asks, supply, offers.ideal(view), self._policy)
+            question = (tuple(asks), self._layout.supply(view, self.leases()))
+            if _is_same(question, self._answered):
+                return
+            self._answered = question
+            answers = order.decide(asks, question[1], self._layout.ideal(view), self._policy)
         else:
             detail = (
                 f"term {self.terms.term} listens to the nodes and clients of the last one before it grants anything"
@@ -153,6 +161,7 @@ class Book:
                     self._refuse(record, why)
 
     def _grant(self, record: GangRecord, grant: Grant, view: ClusterView, now: float) -> None:
+        self._answered = None
         self._lease_number += 1
         lease = Lease(
             id=f"{self.terms.prefix}-{self._lease_number}",
@@ -291,3 +300,9 @@ class Book:
         self.events.append(
             Event(kind=kind, gang=orphan.gang, actor="admitter", rule="recover", detail=detail, lease_id=orphan.id)
         )
+
+
+def _is_same(
+    question: tuple[tuple[order.Ask, ...], Supply], before: tuple[tuple[order.Ask, ...], Supply] | None
+) -> bool:
+    return before is not None and question[0] == before[0] and question[1].nodes == before[1].nodes

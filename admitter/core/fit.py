@@ -11,7 +11,7 @@ final check can never be weaker than the search (kueue#14437).
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from admitter.model.decision import Exclusion
 from admitter.model.gang import Gang, GpuRequest, Level, MigRequest, PodClass, Podset, ResourceRequest
@@ -115,7 +115,8 @@ def room(
     """
     options = []
     refusals = []
-    for resource, offer in sorted(node.offers.items(), key=lambda item: _smallest_first(item[1])):
+    for offer in _candidates(asked, node):
+        resource = offer.resource
         if reason := may_use(asked, offer):
             if reason != "NoSuchResource":
                 refusals.append(_refused(node.node, offer, reason, _WORDS[reason]))
@@ -153,6 +154,14 @@ _WORDS = {
     "WrongShape": "MIG instances, not whole GPUs",
     "Replicas": "replicas of shared GPUs; class is not shared",
 }
+
+
+def _candidates(asked: Question, node: NodeOffers) -> Sequence[Offer]:
+    """Return the offers that may matter, smallest shape first."""
+    if isinstance(asked.podset.request, MigRequest):
+        return sorted(node.offers.values(), key=_smallest_first)
+    named = node.offers.get(asked.resource)
+    return () if named is None else (named,)
 
 
 def _refused(node: str, offer: Offer, reason: str, detail: str) -> Exclusion:

@@ -12,7 +12,8 @@ Not here: whether a podset may use an offer (fit.py).
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from admitter.model import nodecapacity
 from admitter.model.decision import Policy
@@ -55,18 +56,63 @@ def of_view(
     )
 
 
-def ideal(view: ClusterView) -> Supply:
-    """Return what the nodes could give if all were idle and well: whether a gang can ever fit."""
-    nodes = {}
-    for name, state in view.nodes.items():
-        devices = tuple(gpu.uuid for gpu in state.topology.gpus)
-        offers = {}
-        for resource, report in state.report.resources.items():
-            sizes = (report.capacity, report.allocatable, report.advertised, report.present, report.admit_lenient)
-            units = max((size.value for size in sizes if isinstance(size, Known)), default=0)
-            offers[resource] = _shaped(resource, report, state.topology, devices, strict=units, lenient=units)
-        nodes[name] = NodeOffers(node=name, offers=codec.freeze(offers))
-    return Supply(version=view.version, nodes=codec.freeze(nodes))
+class Layout:
+    """Lays out view after view, and a node only when something about it has changed."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._now: dict[str, tuple[tuple[object, ...], NodeOffers]] = {}
+        self._ideal: dict[str, tuple[tuple[object, ...], NodeOffers]] = {}
+
+    def supply(self, view: ClusterView, leases: Leases) -> Supply:
+        """Return what `of_view` returns."""
+
+        def mark(name: str, state: NodeState) -> tuple[object, ...]:
+            return (state.report, state.topology, view.is_stale(name), leases.get(name, ()))
+
+        def lay_out(name: str, _: NodeState) -> NodeOffers:
+            return _of_node(view, name, leases.get(name, ()), self._policy, NOTHING_BACK)
+
+        self._now = _renewed(self._now, view, mark, lay_out)
+        return _supply(view, self._now)
+
+    def ideal(self, view: ClusterView) -> Supply:
+        """Return what the nodes could give if all were idle and well: whether a gang can ever fit."""
+        self._ideal = _renewed(self._ideal, view, lambda _, state: (state.report, state.topology), _ideal_of_node)
+        return _supply(view, self._ideal)
+
+
+Laid = dict[str, tuple[tuple[object, ...], NodeOffers]]
+
+
+def _renewed(
+    known: Laid,
+    view: ClusterView,
+    mark: Callable[[str, NodeState], tuple[object, ...]],
+    lay_out: Callable[[str, NodeState], NodeOffers],
+) -> Laid:
+    result: Laid = {}
+    for name in sorted(view.nodes):
+        state = view.nodes[name]
+        fresh, before = mark(name, state), known.get(name)
+        result[name] = before if before is not None and before[0] == fresh else (fresh, lay_out(name, state))
+    return result
+
+
+def _supply(view: ClusterView, laid: Laid) -> Supply:
+    return Supply(
+        version=view.version, nodes=types.MappingProxyType({name: offers for name, (_, offers) in laid.items()})
+    )
+
+
+def _ideal_of_node(name: str, state: NodeState) -> NodeOffers:
+    devices = tuple(gpu.uuid for gpu in state.topology.gpus)
+    offers = {}
+    for resource, report in state.report.resources.items():
+        sizes = (report.capacity, report.allocatable, report.advertised, report.present, report.admit_lenient)
+        units = max((size.value for size in sizes if isinstance(size, Known)), default=0)
+        offers[resource] = _shaped(resource, report, state.topology, devices, strict=units, lenient=units)
+    return NodeOffers(node=name, offers=codec.freeze(offers))
 
 
 def less(supply: Supply, placements: Iterable[Placement]) -> Supply:
@@ -158,7 +204,8 @@ def _why_nothing(
 ) -> tuple[str, str]:
     """Return reason and detail that hold if the resource turns out to give nothing."""
     if is_stale:
-        return "Stale", f"not heard for {view.now - state.heard_at:.0f} s"
+        # The bound and not the age: an answer that changes every second is no news (the age is in `muster status`).
+        return "Stale", f"not heard for over {view.node_ttl_seconds:g} s"
     match report.admit_strict:
         case Unknown(reason):
             return "Blind", f"{report.verdict.value} {reason}"

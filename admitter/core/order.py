@@ -52,7 +52,10 @@ def decide(asks: Iterable[Ask], supply: Supply, ideal: Supply, policy: Policy) -
             answers.append(Answer(gang=ask.gang, answer=plan))
             continue
         position += 1
-        answers.append(Answer(gang=ask.gang, answer=_refusal(ask.gang, supply, head, position, policy)))
+        if head is None:
+            answers.append(Answer(gang=ask.gang, answer=explain.shortfall(ask.gang, plan, position, policy)))
+        else:
+            answers.append(Answer(gang=ask.gang, answer=_refusal(ask.gang, supply, head, position, policy)))
         if head is None and isinstance(admit.plan(ask.gang, ideal, policy), Grant):
             head = ask.gang
             open_supply = offers.without(open_supply, admit.may_use(head, open_supply, policy), head.full_name)
@@ -67,10 +70,9 @@ def closed(asks: Sequence[Ask], opens_at: float, detail: str) -> tuple[Answer, .
     )
 
 
-def _refusal(gang: Gang, supply: Supply, head: Gang | None, position: int, policy: Policy) -> Explanation:
+def _refusal(gang: Gang, supply: Supply, head: Gang, position: int, policy: Policy) -> Explanation:
     """Explain by the whole supply: what is kept for the head counts only if it is all that is missing."""
     plan = admit.plan(gang, supply, policy)
     if isinstance(plan, Grant):
-        assert head is not None
         return explain.behind(gang, head, position)
     return explain.shortfall(gang, plan, position, policy)

@@ -80,6 +80,16 @@ def test_a_bad_node_sends_an_unborn_gang_back_and_it_is_placed_elsewhere():
     assert list(book.leases()) == ["n2"]
 
 
+def test_a_gang_that_was_sent_back_is_answered_although_all_looks_as_before():
+    book = a_book()
+    book.open(a_gang(gpus=8), "client", NOW)
+    book.decide(a_view(("n1", 8)), NOW)
+    book.decide(a_view(("n1", 0)), NOW + 1)
+    assert book.records[KEY].why.reason is WaitReason.NOT_ENOUGH_UNITS
+    book.decide(a_view(("n1", 8)), NOW + 2)
+    assert book.records[KEY].lease.id == "t1-abc-2"
+
+
 def test_a_bad_node_never_takes_a_lease_from_a_pod():
     book = a_book()
     book.open(a_gang(gpus=8), "client", NOW)

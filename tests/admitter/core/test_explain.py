@@ -26,7 +26,7 @@ SAID = {
         "needs 32 GPUs (32x1); 24 admissible on 3 of 4 nodes: n4 OVER GpuLost strict 0; position 2"),
     "stale": (
         a_gang(gpus=8), a_view(a_node("n1", 8, heard=NOW - 41)), WaitReason.NODES_STALE,
-        "needs 8 GPUs (1x8); 0 admissible on 0 of 1 nodes: n1 not heard for 41 s; position 2"),
+        "needs 8 GPUs (1x8); 0 admissible on 0 of 1 nodes: n1 not heard for over 15 s; position 2"),
     "blind": (
         a_gang(), a_view(a_node("n1", a_resource(None))), WaitReason.NODES_BLIND,
         "needs 1 GPUs (1x1); 0 admissible on 0 of 1 nodes: n1 BLIND PlaneUnreadable; position 2"),

@@ -14,7 +14,7 @@ POLICY = Policy()
 
 def decide(view, *gangs):
     asks = [order.Ask(gang=gang, arrival=arrival) for arrival, gang in enumerate(gangs)]
-    answers = order.decide(asks, offers.of_view(view, {}, POLICY), offers.ideal(view), POLICY)
+    answers = order.decide(asks, offers.of_view(view, {}, POLICY), offers.Layout(POLICY).ideal(view), POLICY)
     return {answer.gang.name: answer.answer for answer in answers}
 
 
