@@ -22,15 +22,14 @@ from typing import Any, Protocol
 import structlog
 
 from agent import clock as clocks
+from agent.core import blinded
 from agent.model import planes
 from agent.model.history import History
 from agent.publish.board import Board, Notice
 from agent.publish.evidence import Evidence
 from agent.sources.sample import Sample
-from muster.model import codec
 from muster.model.reading import Known, Reading, Unknown
-from muster.model.report import Finding, NodeReport, Topology, Verdict
-from muster.model.vocabulary import Reason, Remedy
+from muster.model.report import NodeReport, Topology
 
 _LOG = structlog.get_logger(__name__)
 
@@ -42,8 +41,6 @@ CYCLE_DEADLINE_SECONDS = 30.0
 
 READER_AWAY = "reader_away"
 """State of agent.sources.reader.SessionEvent when the stream to the reader broke."""
-
-_BLINDED = Unknown("AgentFailed", "the agent's own cycle failed")
 
 
 class Sampler(Protocol):
@@ -218,7 +215,7 @@ class Loop:
         before = self._board.notice
         if before is None:
             return
-        report = blinded(before.report, self._clock.utc(), type(error).__name__)
+        report = blinded.blinded(before.report, self._clock.utc(), type(error).__name__)
         self._feed.publish(report, self._topology)
         now = self._clock.monotonic()
         self._board.notice = dataclasses.replace(before, report=report, published_at=now, cycle_seconds=now - started)
@@ -277,36 +274,6 @@ def facts_of(report: NodeReport) -> dict[str, Any]:
     findings = [*report.node_findings, *(item for resource in report.resources.values() for item in resource.findings)]
     causes = sorted({f"{item.cause}/{item.verdict.value}" for item in findings})
     return {"node": report.node, "resources": resources, "causes": causes, "unverified": list(report.unverified)}
-
-
-def blinded(report: NodeReport, now: datetime.datetime, why: str) -> NodeReport:
-    """Return the report with every number taken out: what is published when nobody could look."""
-    finding = Finding(
-        verdict=Verdict.BLIND,
-        cause="AgentFailed",
-        reason=Reason.PLANE_UNREADABLE,
-        detail=f"the agent's own cycle failed: {why}",
-        remedy=Remedy.INVESTIGATE,
-        clears_when="a cycle succeeds",
-    )
-    resources = {
-        name: dataclasses.replace(
-            resource,
-            verdict=Verdict.BLIND,
-            admit_strict=_BLINDED,
-            admit_lenient=_BLINDED,
-            pick_risk=_BLINDED,
-            free_devices=(),
-        )
-        for name, resource in report.resources.items()
-    }
-    return dataclasses.replace(
-        report,
-        taken_at=now,
-        verdict=Verdict.BLIND,
-        resources=codec.freeze(resources),
-        node_findings=(*(item for item in report.node_findings if item.cause != "AgentFailed"), finding),
-    )
 
 
 def _gpu_count(nvml: Reading[planes.Nvml]) -> int:

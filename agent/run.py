@@ -18,13 +18,13 @@ import os
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
 
-from agent import clock, loop
+from agent import answers, clock, loop
 from agent.config import AgentConfig, split_address
 from agent.core import judge, manners, topology
 from agent.model import planes
@@ -36,16 +36,12 @@ from agent.sources import checkpoint, control, podresources, reader, readerproce
 from agent.sources.slice import SliceStore
 from muster import probes, settings, tls
 from muster.model import codec, jsonform, kube
-from muster.model.reading import Known, Reading, Unknown
+from muster.model.reading import Known, Reading
 from muster.model.report import NodeReport, Topology
 
 _LOG = structlog.get_logger(__name__)
 
 STOP_SECONDS = 2.0
-PROOF_SECONDS = 5.0
-"""How long `release` waits for the reader's word that nothing is open."""
-MAX_RELEASE_MINUTES = 24 * 60
-MAX_CAPTURE_LINES = 100_000
 
 
 class _NoFeed:
@@ -113,9 +109,8 @@ class Agent:
             evidence=began,
             expected_gpus=config.expected_gpus,
         )
-        self._control = control.ControlServer(
-            config.control_socket, {"release": self._release, "capture": self._capture}
-        )
+        told = answers.Answers(board=self._board, session=self._session, cycles=self._loop)
+        self._control = control.ControlServer(config.control_socket, told.commands)
         self._probes: probes.ProbeServer | None = None
 
     async def run(self) -> int:
@@ -123,8 +118,7 @@ class Agent:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        self._serve_probes()
-        await self._control.start()
+        await self._listen()
         if self._child is not None:
             self._child.start()
         parts = [
@@ -144,6 +138,21 @@ class Agent:
         await self._stop([*parts, stopping])
         _LOG.info("agent ends", node=self._config.node)
         return 1 if ended else 0
+
+    async def _listen(self) -> None:
+        """Open the agent's own sockets; one that cannot be opened is a problem of the configuration."""
+        problem = ""
+        try:
+            self._serve_probes()
+        except OSError as error:
+            problem = f"--metrics-address: {self._config.metrics_address}: {error}"
+        try:
+            await self._control.start()
+        except OSError as error:
+            problem = "\n".join(filter(None, (problem, f"--control-socket: {self._config.control_socket}: {error}")))
+        if problem:
+            await self._stop([])
+            raise settings.InvalidSettings(problem.splitlines())
 
     async def _stop(self, tasks: list[asyncio.Task[Any]]) -> None:
         for task in tasks:
@@ -235,34 +244,6 @@ class Agent:
         counters = self._reader.counters
         return metrics.CallFigures(nvml_seconds=counters.nvml_seconds, nvml_timeouts=counters.timeouts)
 
-    async def _release(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        """Close NVML for a while and hand out the proof; 0 minutes ends it."""
-        minutes = _number(request, "minutes", high=MAX_RELEASE_MINUTES)
-        self._session.release(minutes * 60)
-        self._loop.wake("Release")
-        wanted = session.CLOSED if minutes else session.OPEN
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PROOF_SECONDS):
-                while self._session.mode != wanted or isinstance(self._session.proof, Unknown):
-                    await self._loop.next_cycle()
-        match self._session.proof:
-            case Known(open_files):
-                yield {"mode": self._session.mode, "open_device_files": list(open_files)}
-            case Unknown(reason, detail):
-                yield {"mode": self._session.mode, "error": reason, "detail": detail}
-
-    async def _capture(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
-        """Hand out what the last and the next cycles observed."""
-        lines = int(_number(request, "lines", high=MAX_CAPTURE_LINES))
-        last: planes.Observation | None = None
-        while lines:
-            notice = self._board.notice
-            if notice is not None and notice.observation is not last:
-                last, lines = notice.observation, lines - 1
-                yield jsonform.to_json(last)
-            else:
-                await self._loop.next_cycle()
-
 
 def run(config: AgentConfig) -> int:
     """Run the agent and return its exit status."""
@@ -306,10 +287,3 @@ def _all_addresses(targets: tuple[str, ...]) -> feed.Resolver:
         return tuple(sorted({address for addresses in found for address in addresses}))
 
     return resolve
-
-
-def _number(request: Mapping[str, Any], name: str, *, high: float) -> float:
-    value = request.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= high:
-        raise control.BadRequest(f"{name}: expected a number from 0 to {high}")
-    return float(value)

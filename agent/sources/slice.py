@@ -47,9 +47,8 @@ class SliceStore:
         return changed
 
     def connected(self, *, api_server: bool) -> None:
-        """Note the obeyed admitter's welcome."""
+        """Note the obeyed admitter's welcome. What an earlier one said goes on ageing until this one sends a slice."""
         self._api_server = api_server
-        self._is_live = True
 
     def disconnected(self, now: float) -> None:
         """Note that the stream to the obeyed admitter broke: from here on the slice ages."""

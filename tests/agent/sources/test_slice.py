@@ -34,7 +34,9 @@ def test_a_broken_stream_lets_it_age_and_then_takes_it_away():
     assert after.pods.reason == "AdmitterGone"
     assert after.pods != NOT_COLLECTED
     store.connected(api_server=True)
-    assert store.read(300).content == NODE
+    assert isinstance(store.read(300).content.pods, Unknown)
+    store.offer(NODE, age_seconds=1, now=301)
+    assert store.read(302).content == NODE
 
 
 def test_before_any_word_the_planes_are_unreadable():
