@@ -145,8 +145,8 @@ def _admits(
 
 def _limit(view: ResourceView, snapshot: Snapshot) -> Reading[tuple[int | None, int]]:
     """Return alloc less requests (None without an API server), and w."""
-    if not snapshot.api_server:
-        return Known((None, 0))
+    if not snapshot.api_server or view.is_dra:
+        return Known((None, 0))  # claims are not counted in the Node, nor in pods' requests
     match view.allocatable, view.requests:
         case _, Unknown() as unread:
             return unread

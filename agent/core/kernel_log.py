@@ -1,6 +1,6 @@
 """Xids of a GPU, from NVML's events and from the kernel log.
 
-Input: a GPU and the observation. Output: its Xid events since boot, oldest first, each once.
+Input: the GPUs and the kernel log. Output: each GPU's Xid events since boot, oldest first, each once.
 
 Why both: NVML keeps no event from before somebody registered; the kernel log has them, in two forms (with `pid=` and
 without), by bus address. One that both saw within a few seconds is one event.
@@ -8,42 +8,51 @@ without), by bus address. One that both saw within a few seconds is one event.
 
 import datetime
 import re
+from collections.abc import Iterable
 
 from agent.model import planes
-from muster.model.reading import Known, Unknown
+from muster.model.reading import Known, Reading, Unknown
 
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6})\b")
 _LOST = re.compile(r"NVRM: GPU (?:at PCI:)?(?P<pci>[0-9a-fA-F:.]+): .*fallen off the bus", re.IGNORECASE)
 _FALLEN_OFF_THE_BUS = 79
-_SAME = datetime.timedelta(seconds=10)
+SAME_SECONDS = 5
+"""One event reaches NVML and the log within moments; neighbouring slots count as the same."""
 
 
-def xids_of(gpu: planes.Gpu, observation: planes.Observation) -> tuple[planes.Xid, ...]:
-    """Return the GPU's Xids."""
-    events: list[planes.Xid] = []
-    match gpu.xids:
-        case Known(seen):
-            events.extend(seen)
+def xids_of(
+    gpus: Iterable[planes.Gpu], records: Reading[tuple[planes.KernelRecord, ...]]
+) -> dict[str, tuple[planes.Xid, ...]]:
+    """Return the Xids of each GPU, by UUID. The log is walked once: it can be long."""
+    logged = _logged(records)
+    result: dict[str, tuple[planes.Xid, ...]] = {}
+    for gpu in gpus:
+        events = list(gpu.xids.value) if isinstance(gpu.xids, Known) else []
+        seen = {(event.code, _slot(event.at) + near) for event in events for near in (-1, 0, 1)}
+        own = logged.get(normalised(gpu.pci.value), []) if isinstance(gpu.pci, Known) else []
+        events += [event for event in own if (event.code, _slot(event.at)) not in seen]
+        if events:
+            result[gpu.uuid] = tuple(sorted(events, key=lambda event: (event.at, event.code, repr(event))))
+    return result
+
+
+def _logged(records: Reading[tuple[planes.KernelRecord, ...]]) -> dict[str, list[planes.Xid]]:
+    result: dict[str, list[planes.Xid]] = {}
+    match records:
+        case Known(items):
+            for record in items:
+                if (parsed := xid_in(record.text)) is not None:
+                    address, code = parsed
+                    event = planes.Xid(code=code, at=record.at, source=planes.XidSource.KERNEL_LOG)
+                    result.setdefault(address, []).append(event)
         case Unknown():
             pass
-    for event in _logged(gpu, observation):
-        if not any(event.code == other.code and abs(event.at - other.at) < _SAME for other in events):
-            events.append(event)
-    return tuple(sorted(events, key=lambda event: (event.at, event.code)))
+    return result
 
 
-def _logged(gpu: planes.Gpu, observation: planes.Observation) -> list[planes.Xid]:
-    match gpu.pci, observation.kernel_log:
-        case Known(pci), Known(records):
-            address = normalised(pci)
-        case _:
-            return []
-    found: list[planes.Xid] = []
-    for record in records:
-        parsed = xid_in(record.text)
-        if parsed is not None and parsed[0] == address:
-            found.append(planes.Xid(code=parsed[1], at=record.at, source=planes.XidSource.KERNEL_LOG))
-    return found
+def _slot(instant: datetime.datetime) -> int:
+    """Return the instant in units of SAME_SECONDS."""
+    return int(instant.timestamp() // SAME_SECONDS)
 
 
 def xid_in(text: str) -> tuple[str, int] | None:

@@ -18,6 +18,7 @@ from muster.model import codec
 from muster.model.report import Finding, NodeReport, ResourceReport, Verdict, worst
 
 _PLANES = ("kubelet.allocatable", "kubelet.pods", "nvml")
+_DRA_PLANES = ("dra", "kubelet.pods", "nvml")
 _API_PLANES = ("node_object", "pods")
 _BADNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
@@ -43,7 +44,9 @@ def resource(view: ResourceView, snapshot: Snapshot, numbers: Numbers, findings:
         findings=merged,
         free_devices=numbers.free_devices,
         counted=numbers.counted,
-        planes=tuple(sorted((*_PLANES, *(_API_PLANES if snapshot.api_server else ())))),
+        planes=tuple(
+            sorted((*(_DRA_PLANES if view.is_dra else _PLANES), *(_API_PLANES if snapshot.api_server else ())))
+        ),
     )
 
 

@@ -67,6 +67,7 @@ DURATIONS: Mapping[str, Duration] = types.MappingProxyType(
         "foreign-process": _of(30, "faults.md E5: two samples 30 s apart", 2),
         "memory-held": _of(60, "faults.md E6: 3 samples, 60 s after a pod ends", 3),
         "podresources-refused": _of(60, "faults.md H4: 60 s of refused connections"),
+        "dra-slice": _of(120, "faults.md G3 and section 2: fault at 2 min", 2),
         "labels": _of(180, "faults.md G1: 3 min", 2),
         "maintenance-mig": _of(900, "faults.md section 2: MIG reconfiguration, 15 min"),
         "maintenance-driver": _of(1800, "faults.md section 2: driver upgrade, 30 min"),

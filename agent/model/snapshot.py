@@ -84,8 +84,10 @@ class ResourceView:
     """One resource name, in every plane that speaks of it."""
 
     name: str
+    is_dra: bool = False
+    """Promised by a DRA driver's slices, under the driver's name; neither GA nor the Node counts it."""
     advertised: Reading[tuple[DeviceId, ...]]
-    """GetAllocatableResources; Known(()) when it does not name the resource."""
+    """GetAllocatableResources; Known(()) when it does not name the resource. Slices, for DRA."""
     held: Reading[Mapping[str, tuple[str, ...]]]
     """Id -> namespace/name of its holders, from List, finished pods left out."""
     capacity: Reading[int]
@@ -134,6 +136,8 @@ class Snapshot:
     pods: Reading[tuple[kube.Pod, ...]]
     """Bound and unfinished, sorted by UID."""
     processes: tuple[GpuProcess, ...]
+    xids: Mapping[str, tuple[planes.Xid, ...]]
+    """GPU UUID -> its Xids since boot, from NVML and the kernel log."""
     plugins: tuple[kube.Plugin, ...]
     """Those that may serve a GPU resource."""
     mig_strategy: str
@@ -149,13 +153,7 @@ class Snapshot:
 
     def advertised_uuids(self) -> frozenset[str]:
         """UUIDs that any resource name or DRA slice promises."""
-        promised = {device.uuid for view in self.resources for device in view.ids()}
-        match self.observation.dra:
-            case Known(dra):
-                promised.update(device.uuid for item in dra.slices for device in item.devices if device.uuid)
-            case Unknown():
-                pass
-        return frozenset(promised)
+        return frozenset(device.uuid for view in self.resources for device in view.ids())
 
     def age_of(self, instant: Reading[datetime.datetime]) -> datetime.timedelta | None:
         """Return how long ago an instant was; None where it is not known."""

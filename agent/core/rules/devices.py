@@ -11,7 +11,6 @@ Why the recovery action comes first: see agent.model.xid.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
-from agent.core import kernel_log
 from agent.core.absence import Absence, absence_of
 from agent.core.context import Context, named
 from agent.model import planes, xid
@@ -224,7 +223,7 @@ def _xid(unit: Unit, snapshot: Snapshot) -> Condition | None:
     is_answered = isinstance(unit.gpu.recovery_action, Known) and (
         unit.gpu.recovery_action.value is not planes.RecoveryAction.UNSUPPORTED
     )
-    codes = [event.code for event in kernel_log.xids_of(unit.gpu, snapshot.observation) if _hits(event, unit)]
+    codes = [event.code for event in snapshot.xids.get(unit.parent, ()) if _hits(event, unit)]
     fatal = [code for code in codes if xid.policy_of(code).severity is xid.Severity.FATAL]
     if fatal and not is_answered:
         return Condition(state=DeviceState.UNHEALTHY, reason=Reason.XID, rule=FATAL_XID, detail=_xid_text(fatal))

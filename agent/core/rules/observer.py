@@ -47,6 +47,8 @@ PARTIAL = _blind(
 
 RULES = (LIST_TOO_LARGE, PODRESOURCES, PODRESOURCES_REFUSED, API, NVML, PARTIAL)
 
+_GA = "GetAllocatableResources"
+
 _PODRESOURCES_RULE: Mapping[str, Rule] = {
     "ResourceExhausted": LIST_TOO_LARGE,
     "ConnectionRefused": PODRESOURCES_REFUSED,
@@ -60,7 +62,7 @@ def find(context: Context) -> Iterator[Suspicion]:
     snapshot = context.snapshot
     match snapshot.allocatable:
         case Unknown() as unread:
-            yield from _everywhere(context, _podresources_rule(unread), "GetAllocatableResources", unread)
+            yield from _everywhere(context, _podresources_rule(unread), _GA, unread)
         case Known():
             pass
     match snapshot.listed:
@@ -98,9 +100,11 @@ def _api(context: Context) -> Iterator[Suspicion]:
 
 def _everywhere(context: Context, rule: Rule, plane: str, unread: Unknown) -> Iterator[Suspicion]:
     detail = f"{plane}: {unread.reason}" + (f" ({unread.detail})" if unread.detail else "")
-    for view in context.snapshot.resources:
+    # DRA devices are in slices, never in GA (faults.md S21).
+    views = [view for view in context.snapshot.resources if not (view.is_dra and plane == _GA)]
+    for view in views:
         yield Suspicion(rule=rule, resource=view.name, subject=plane, detail=detail)
-    if not context.snapshot.resources:
+    if not views:
         yield Suspicion(rule=rule, subject=plane, detail=detail)
 
 

@@ -50,21 +50,17 @@ RULES = (TWO_NAMES, WITH_DRA, MPS_RACE)
 def find(context: Context) -> Iterator[Suspicion]:
     """Yield every resource whose units somebody else promises too."""
     snapshot = context.snapshot
-    claimed = _dra_claimed(snapshot)
-    sliced = _dra_uuids(snapshot)
     for view in snapshot.resources:
         others = [other for other in snapshot.resources if _base(other.name) != _base(view.name)]
-        twice = {device.uuid for device in view.ids() if device.unit is not None and _promises(others, device.uuid)}
-        if twice:
-            held = {text for other in others for text in _held_uuids(other)}
-            yield _suspicion(TWO_NAMES, view, twice, held & twice)
-        both = {device.uuid for device in view.ids()} & sliced
-        if both:
-            yield _suspicion(WITH_DRA, view, both, claimed & both)
+        for rule in (TWO_NAMES, WITH_DRA):
+            rivals = [other for other in others if (other.is_dra is not view.is_dra) is (rule is WITH_DRA)]
+            promised = {device.uuid for other in rivals for device in other.ids()}
+            twice = promised & {device.uuid for device in view.ids() if device.unit is not None}
+            if twice:
+                held = {uuid for other in rivals for uuid in _held_uuids(other)}
+                yield _suspicion(rule, view, twice, held & twice)
         if any(device.is_replica for device in view.ids()) and is_mps_missing(snapshot):
-            yield Suspicion(
-                rule=MPS_RACE, resource=view.name, detail="replicas are offered before the MPS daemon is ready"
-            )
+            yield Suspicion(rule=MPS_RACE, resource=view.name, detail="replicas are offered before MPS is ready")
 
 
 def is_mps_missing(snapshot: Snapshot) -> bool:
@@ -92,16 +88,12 @@ def _base(name: str) -> str:
     return name.removesuffix(".shared")
 
 
-def _promises(views: list[ResourceView], uuid: str) -> bool:
-    return any(device.uuid == uuid for view in views for device in view.ids())
-
-
 def _held_uuids(view: ResourceView) -> frozenset[str]:
     holders = view.holders()
     return frozenset(device.uuid for device in view.ids() if device.id in holders)
 
 
-def _suspicion(rule: Rule, view: ResourceView, twice: set[str], held: frozenset[str] | set[str]) -> Suspicion:
+def _suspicion(rule: Rule, view: ResourceView, twice: set[str], held: set[str]) -> Suspicion:
     own = view.holders()
     taken = tuple(device.id for device in view.ids() if device.uuid in held and device.id not in own)
     return Suspicion(
@@ -112,28 +104,3 @@ def _suspicion(rule: Rule, view: ResourceView, twice: set[str], held: frozenset[
         units=len(twice),
         detail=f"promised twice: {named(twice)}; held by the other side: {named(held) or 'none'}",
     )
-
-
-def _dra_uuids(snapshot: Snapshot) -> frozenset[str]:
-    match snapshot.observation.dra:
-        case Known(dra):
-            return frozenset(device.uuid for item in dra.slices for device in item.devices if device.uuid)
-        case Unknown():
-            return frozenset()
-
-
-def _dra_claimed(snapshot: Snapshot) -> frozenset[str]:
-    """Return the UUIDs of devices that List shows in a claim."""
-    match snapshot.observation.dra, snapshot.observation.kubelet:
-        case Known(dra), Known(kubelet):
-            pass
-        case _:
-            return frozenset()
-    uuid_of = {(item.driver, device.name): device.uuid for item in dra.slices for device in item.devices}
-    match kubelet.pods:
-        case Known(pods):
-            claims = (claim for pod in pods for container in pod.containers for claim in container.claims)
-            named_devices = ((device.driver, device.device) for claim in claims for device in claim.devices)
-            return frozenset(uuid_of[key] for key in named_devices if key in uuid_of)
-        case Unknown():
-            return frozenset()

@@ -10,6 +10,7 @@ from agent.core import maintenance, unconfirmed
 from agent.core.context import Context
 from agent.core.rules import (
     devices,
+    dra,
     driver,
     fabric,
     hardware,
@@ -37,6 +38,7 @@ _FINDERS: tuple[Callable[[Context], Iterable[Suspicion]], ...] = (
     fabric.find,
     mig.find,
     sharing.find,
+    dra.find,
     holders.find,
     hardware.find,
     labels.find,
@@ -50,7 +52,7 @@ ROWS: Mapping[str, Rule] = types.MappingProxyType(
     {
         rule.id: rule
         for module in (
-            observer, driver, registration, nodestatus, devices, fabric, mig, sharing, holders, hardware, labels, layout,
+            observer, driver, registration, nodestatus, devices, fabric, mig, sharing, holders, hardware, labels, layout, dra,
             injection, rejections, pods, maintenance, unconfirmed,
         )
         for rule in module.RULES
