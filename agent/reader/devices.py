@@ -44,12 +44,13 @@ class Devices:
     async def read_system(self) -> Reading[System]:
         """Open the session unless it is, and read what needs no device."""
         refused = await self._session.begin()
+        if refused is not None:
+            return refused
         try:
-            if refused is not None:
-                return refused
-            count = await self._ask(functools.partial(nvml.reading, nvml.device_count))
-            version = await self._ask(functools.partial(nvml.reading, nvml.driver_version))
-            module = await self._ask(self._session.driver.read_module_version)
+            ask = self._session.driver.worker.run(self._ask_system, self._settings.call_timeout_seconds)
+            count, version, module = await ask
+        except workers.Overdue:
+            return Unknown(nvml_codes.TIMEOUT)
         finally:
             self._session.finish()
         match count:
@@ -68,18 +69,16 @@ class Devices:
                     )
                 )
 
-    async def _ask(self, read: Callable[[], Reading[T]]) -> Reading[T]:
-        try:
-            return await self._session.driver.worker.run(read, self._settings.call_timeout_seconds)
-        except workers.Overdue:
-            return Unknown(nvml_codes.TIMEOUT)
+    def _ask_system(self) -> tuple[Reading[int], Reading[str], Reading[str]]:
+        count, version = nvml.reading(nvml.device_count), nvml.reading(nvml.driver_version)
+        return count, version, self._session.driver.read_module_version()
 
     async def read_device(self, index: int, *, with_static: bool, with_processes: bool) -> Reading[planes.Gpu]:
         """Read the device at an index."""
         refused = await self._session.begin()
+        if refused is not None:
+            return refused
         try:
-            if refused is not None:
-                return refused
             found = await self._read_in_time(index, with_static=with_static, with_processes=with_processes)
         finally:
             self._session.finish()
@@ -143,10 +142,9 @@ class Devices:
             return function
         ask = functools.partial(nvml.reading, functools.partial(nvml.drain_state, function.address))
         drain: Reading[bool]
-        refused = await self._session.begin()
+        if await self._session.begin() is not None:
+            return function
         try:
-            if refused is not None:
-                return function
             drain = await self._drains.run(ask, self._settings.call_timeout_seconds)
         except workers.Overdue:
             drain = Unknown(nvml_codes.TIMEOUT)

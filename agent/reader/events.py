@@ -74,13 +74,14 @@ class Pump:
         except TimeoutError:
             pass
 
-    async def stop(self) -> None:
-        """End the wait and free the set."""
+    async def stop(self) -> bool:
+        """End the wait and free the set; False if a call of ours still runs in the driver."""
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait((self._task,), timeout=_WAIT_MILLISECONDS / 1000 + self._timeout_seconds)
             self._task.cancel()
         self._waiter.stop()
+        return not self._waiter.is_overdue and (self._task is None or self._task.done())
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -89,7 +89,9 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
         """Stream what happens, after one `ready` event that says what is registered."""
         watcher = self._streams.subscribe()
         try:
-            if await self._session.open() is None and self._session.pump is not None:
+            if self._session.mode is session.Mode.OPEN:
+                await self._session.open()
+            if self._session.pump is not None:
                 await self._session.pump.registered_once(self._settings.static_timeout_seconds)
             ready = reader_pb2.WatchResponse()
             ready.ready.SetInParent()

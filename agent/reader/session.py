@@ -61,7 +61,8 @@ class Session:
         self._reads = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._idle: asyncio.Task[None] | None = None
+        self._begun = 0
+        self._idle: set[asyncio.Task[None]] = set()
 
     def device_worker(self, index: int) -> workers.Worker:
         """Return the worker of the device at an index."""
@@ -75,13 +76,14 @@ class Session:
         return sum(worker.busy_seconds for worker in (self.driver.worker, *self._devices.values()))
 
     async def begin(self) -> Unknown | None:
-        """Start a read: NVML is open until `finish`, or the reason why it is not."""
-        self._reads += 1
-        self._quiet.clear()
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
-        return await self.open()
+        """Start a read: NVML is open until `finish`. Or return why it is not; then there is nothing to finish."""
+        refused = await self.open()
+        if refused is None:
+            # Nothing is awaited since the lock was released: a close sees this read.
+            self._reads += 1
+            self._begun += 1
+            self._quiet.clear()
+        return refused
 
     def finish(self) -> None:
         """End a read."""
@@ -89,7 +91,9 @@ class Session:
         if self._reads == 0:
             self._quiet.set()
             if self.mode is Mode.SHORT:
-                self._idle = asyncio.get_running_loop().create_task(self._close_when_idle())
+                task = asyncio.get_running_loop().create_task(self._close_when_idle(self._begun))
+                self._idle.add(task)
+                task.add_done_callback(self._idle.discard)
 
     async def open(self) -> Unknown | None:
         """Open NVML unless it is; return why it cannot be."""
@@ -134,23 +138,23 @@ class Session:
         async with self._lock:
             pump, self.pump = self.pump, None
             was_open = self.driver.is_open
-            if pump is not None:
-                await pump.stop()
+            can_close = pump is None or await pump.stop()
             try:
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._quiet.wait()
             except TimeoutError:
                 pass
-            if not any(worker.is_overdue for worker in self._devices.values()) and self._quiet.is_set():
+            is_idle = self._quiet.is_set() and not any(worker.is_overdue for worker in self._devices.values())
+            if can_close and is_idle:
                 await self.driver.close()
             if was_open:
                 self._on_state("closed", reason)
             return self.open_device_files()
 
-    async def _close_when_idle(self) -> None:
+    async def _close_when_idle(self, begun: int) -> None:
         await asyncio.sleep(_SHORT_IDLE_SECONDS)
         async with self._lock:
-            if self._reads == 0 and self.mode is Mode.SHORT:
+            if self._begun == begun and self.mode is Mode.SHORT:
                 await self.driver.close()
 
     def open_device_files(self) -> tuple[str, ...]:

@@ -125,7 +125,7 @@ async def test_a_device_that_hangs_is_marked_and_the_others_go_on(tmp_path):
 async def test_the_late_return_of_a_slow_call_clears_the_mark(tmp_path):
     async with running(tmp_path) as world:
         await world.nvml()
-        world.state = world.state.with_fault("nvmlDeviceGetUUID", gpu=4, slow_ms=1500, times=1)
+        world.state = world.state.with_fault("nvmlDeviceGetUUID", gpu=4, slow_ms=2500, times=1)
         assert (await world.gpu(4)).error == "TIMEOUT"
         recovered = await worlds.until(lambda: world.gpu(4), lambda gpu: gpu if not gpu.error else None)
         assert recovered.uuid == world.uuids[4]
@@ -156,18 +156,27 @@ async def test_a_driver_that_counts_more_than_can_be_had(tmp_path):
 
 @pytest.mark.parametrize("version", [2, 1])
 async def test_an_older_drivers_fabric_call(tmp_path, version):
-    """The binding is newer than the driver: version 3 is refused, an older form answers (or says that it cannot)."""
+    """The binding is newer than the driver: version 3 is refused, the older form answers."""
 
     def age(world):
         world.state = world.state.with_every_gpu(fabric_version=version)
 
     async with running(tmp_path, prepare=age) as world:
-        fabric = (await world.gpu(0)).fabric
-        if version == 2:
-            assert fabric.value.state is planes.FabricState.COMPLETED
-            assert worlds.reason(fabric.value.summary) == "NotCollected"
-        else:
-            assert worlds.reason(fabric) == "FUNCTION_NOT_FOUND"
+        fabric = (await world.gpu(0)).fabric.value
+        assert fabric.state is planes.FabricState.COMPLETED
+        assert worlds.reason(fabric.summary) == "NotCollected"  # Their structures end before it.
+        assert bool(fabric.health) is (version == 2)
+
+
+async def test_a_driver_without_any_fabric_call(tmp_path):
+    """Not knowing is not the same as having no fabric."""
+
+    def age(world):
+        state = world.state.with_fault("nvmlDeviceGetGpuFabricInfoV", error="FUNCTION_NOT_FOUND")
+        world.state = state.with_fault("nvmlDeviceGetGpuFabricInfo", error="FUNCTION_NOT_FOUND")
+
+    async with running(tmp_path, prepare=age) as world:
+        assert worlds.reason((await world.gpu(0)).fabric) == "FUNCTION_NOT_FOUND"
 
 
 async def test_fabric_health_is_not_tested_for_truth(tmp_path):

@@ -14,16 +14,16 @@ from muster import settings
 from muster.model.reading import Known, Unknown
 
 _PROGRAM = pathlib.Path(__file__).parent / "program.py"
-_WAIT_SECONDS = 15.0
+_WAIT_SECONDS = 30.0
 
 
 class World:
     """One host. `state` is what the driver shows; assigning it changes the driver live."""
 
-    def __init__(self, root, machine="hgx-h100", **overrides):
+    def __init__(self, root, machine="hgx-h100", *, hung_seconds=30.0, **overrides):
         self.root = root
         host.make(root, fakenvml.profile(machine, node="n1"))
-        self.settings = {"socket": str(root / "reader.sock"), "exit_with_parent": "true", "call_timeout_seconds": "0.5"}
+        self.settings = {"socket": str(root / "reader.sock"), "exit_with_parent": "true", "call_timeout_seconds": "1"}
         self.settings |= {**host.reader_settings(root), **{name: str(value) for name, value in overrides.items()}}
         self.client = reader.ReaderClient(
             root / "reader.sock",
@@ -37,7 +37,7 @@ class World:
             **{settings.variable_of(config.PREFIX, name): value for name, value in self.settings.items()},
         }
         self.process = readerprocess.ReaderProcess(
-            (sys.executable, str(_PROGRAM)), environment, self.client, hung_seconds=2.0
+            (sys.executable, str(_PROGRAM)), environment, self.client, hung_seconds=hung_seconds
         )
 
     @property

@@ -79,7 +79,7 @@ async def test_a_device_keeps_its_name_over_a_killed_reader(tmp_path):
 
 async def test_a_hung_reader_is_replaced_once_in_a_boot(tmp_path):
     """The second one hangs on the same driver: it stays, or they would pile up."""
-    async with running(tmp_path) as world:
+    async with running(tmp_path, hung_seconds=4.0) as world:
         world.process.booted("boot-1")
         await world.nvml()
         world.state = world.state.with_fault("nvmlDeviceGetCount_v2", hang=True)
