@@ -15,6 +15,8 @@ import shutil
 from hack.cluster import versions
 
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
+MANIFESTS = "manifests.yaml"
+"""Beside a program that has API objects of its own."""
 
 
 def cache() -> pathlib.Path:

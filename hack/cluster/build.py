@@ -66,13 +66,17 @@ def _build(program: versions.Program) -> None:
     began = time.monotonic()
     source = assets.folder(program) / "module"
     source.mkdir(parents=True, exist_ok=True)
-    (source / "go.mod").write_text(gomodule.wrapper(program, _released(go, program, source)))
+    module = _download(go, program, source)
+    released = json.loads(_go(go, source, "mod", "edit", "-json", module["GoMod"]))
+    (source / "go.mod").write_text(gomodule.wrapper(program, released))
     (source / "go.sum").unlink(missing_ok=True)
     listed = _go(go, source, "list", "-mod=mod", "-deps", program.package)
     fetched = time.monotonic()
     say(f"{program.name}: {len(listed.split())} packages, modules fetched in {fetched - began:.0f} s")
     output = source / program.name
     compiled = _compile(go, source, program, output)
+    if program.manifests:
+        _render(pathlib.Path(module["Dir"]) / program.manifests, assets.folder(program) / assets.MANIFESTS)
     os.replace(output, assets.folder(program) / program.name)
     record = {
         "program": program.name,
@@ -91,12 +95,22 @@ def _build(program: versions.Program) -> None:
     say(f"{program.name}: built in {record['build_s']} s, {compiled} packages compiled")
 
 
-def _released(go: str, program: versions.Program, source: pathlib.Path) -> dict[str, object]:
-    """Return the program's own go.mod, read from the module that the proxy serves."""
+def _download(go: str, program: versions.Program, source: pathlib.Path) -> dict[str, str]:
+    """Fetch the program's own module; return where its files are (`GoMod`, `Dir`)."""
     (source / "go.mod").write_text(f"module muster.dev/cluster/{program.name}\n")
-    answer = json.loads(_go(go, source, "mod", "download", "-json", f"{program.module}@{program.version}"))
-    released: dict[str, object] = json.loads(_go(go, source, "mod", "edit", "-json", answer["GoMod"]))
-    return released
+    module: dict[str, str] = json.loads(
+        _go(go, source, "mod", "download", "-json", f"{program.module}@{program.version}")
+    )
+    return module
+
+
+def _render(folder: pathlib.Path, output: pathlib.Path) -> None:
+    """Keep what the module would have applied to a cluster."""
+    kubectl = pathlib.Path(sys.executable).parent / "kubectl"
+    done = subprocess.run([kubectl, "kustomize", folder], check=False, text=True, capture_output=True)
+    if done.returncode:
+        raise Failed(f"kubectl kustomize {folder} ended with {done.returncode}:\n{done.stderr}")
+    output.write_text(done.stdout)
 
 
 def _compile(go: str, source: pathlib.Path, program: versions.Program, output: pathlib.Path) -> int:

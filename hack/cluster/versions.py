@@ -12,6 +12,7 @@ Not here: how a program is built (build.py), and where it is looked for (assets.
 
 import dataclasses
 import os
+import sys
 
 DEFAULT_LINE = "1.37"
 LINE_VARIABLE = "MUSTER_CLUSTER_LINE"
@@ -27,6 +28,8 @@ class Program:
     version: str
     stamps: tuple[str, ...] = ()
     """Go packages with the variables gitVersion, gitMajor and gitMinor, which a release sets when it links."""
+    manifests: str = ""
+    """Folder of the module that kustomize renders to what the program needs in the API server."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,9 @@ LINES = {
     ),
 }
 
+KUEUE = "v0.17.0"
+JOBSET = "v0.11.1"  # what this Kueue is built with (its go.mod)
+
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """What `make cluster` starts, in the order of their start."""
 
@@ -63,7 +69,8 @@ def line_name() -> str:
     """Return the line that the environment asks for; an unknown one is refused here, before anything is built."""
     name = os.environ.get(LINE_VARIABLE) or DEFAULT_LINE
     if name not in LINES:
-        raise SystemExit(f"{LINE_VARIABLE}={name}: no such line; there are {', '.join(sorted(LINES))}")
+        print(f"{LINE_VARIABLE}={name}: no such line; there are {', '.join(sorted(LINES))}", file=sys.stderr)
+        raise SystemExit(2)
     return name
 
 
@@ -76,6 +83,20 @@ def programs(line: str) -> dict[str, Program]:
             name="etcd", module="go.etcd.io/etcd/server/v3", package="go.etcd.io/etcd/server/v3", version=pins.etcd
         ),
         **{name: _kubernetes(name, pins.kubernetes) for name in kubernetes},
+        "kueue": Program(
+            name="kueue",
+            module="sigs.k8s.io/kueue",
+            package="sigs.k8s.io/kueue/cmd/kueue",
+            version=KUEUE,
+            manifests="config/default",
+        ),
+        "jobset": Program(
+            name="jobset",
+            module="sigs.k8s.io/jobset",
+            package="sigs.k8s.io/jobset",
+            version=JOBSET,
+            manifests="config/default",
+        ),
     }
 
 

@@ -1,0 +1,126 @@
+"""One started program of a cluster: start it, ask whether it works, stop it.
+
+In: a command and where its log goes. Out: a Part that can be written down and found again by a later process.
+
+Invariant: only what was started here is ever signalled. A process is known by its pid and its start time together, so
+that a pid the kernel has given to somebody else is left alone.
+
+Why no supervisor: a part that dies stays dead, and `status` says so; a cluster for tests that heals itself would hide
+what broke it.
+
+Not here: which parts there are, and in which order (run.py).
+"""
+
+import contextlib
+import dataclasses
+import http
+import os
+import pathlib
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+
+import psutil
+
+from hack.cluster import pki
+
+ANSWER_SECONDS = 2.0
+TERM_SECONDS = 10.0
+START_TOLERANCE_SECONDS = 0.05  # psutil gives the start time in clock ticks of 10 ms
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A process of ours and how to ask whether it works."""
+
+    name: str
+    pid: int
+    started: float
+    """The process' start time as the kernel gives it; with the pid, its identity."""
+    probe: str
+    log: pathlib.Path
+
+    def process(self) -> psutil.Process | None:
+        """Return the process while it runs and is still the one that was started."""
+        try:
+            process = psutil.Process(self.pid)
+            ours = abs(process.create_time() - self.started) < START_TOLERANCE_SECONDS
+            return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.NoSuchProcess:
+            return None
+
+
+def start(name: str, command: Sequence[str], *, probe: str, log: pathlib.Path) -> Part:
+    """Start a program in a session of its own, so that an interrupt at the terminal does not reach it."""
+    # posix_spawn and not Popen: a Popen object warns when it is dropped before its process, and it will be.
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    pid = os.posix_spawn(command[0], [*command], os.environ, file_actions=actions, setsid=True)
+    return Part(name=name, pid=pid, started=psutil.Process(pid).create_time(), probe=probe, log=log)
+
+
+def client_context(authority: pathlib.Path, pair: pki.Pair) -> ssl.SSLContext:
+    """Return how the probes authenticate."""
+    context = ssl.create_default_context(cafile=str(authority))
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context
+
+
+def fault(part: Part, context: ssl.SSLContext) -> str:
+    """Return what is wrong with a part, or an empty text."""
+    if part.process() is None:
+        return "not running"
+    try:
+        with opener(context).open(part.probe, timeout=ANSWER_SECONDS) as answer:
+            return "" if answer.status == http.HTTPStatus.OK else f"answers {answer.status}"
+    except urllib.error.HTTPError as error:
+        return f"answers {error.code}"
+    except OSError as error:
+        return f"no answer: {getattr(error, 'reason', error)}"
+
+
+def opener(context: ssl.SSLContext) -> urllib.request.OpenerDirector:
+    # Without proxies: a machine that names one in its environment must still find its own loopback interface.
+    return urllib.request.buildopener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+
+
+def wait_until_ready(part: Part, context: ssl.SSLContext, *, seconds: float) -> str:
+    """Wait until a part works; return what is wrong with it when it died or the time is up."""
+    deadline = time.monotonic() + seconds
+    while True:
+        wrong = fault(part, context)
+        if part.process() is None:
+            return "not running"
+        if not wrong or time.monotonic() > deadline:
+            return wrong
+        time.sleep(0.1)
+
+
+def stop(part: Part) -> None:
+    """End the process: politely first, then not."""
+    process = part.process()
+    if process is None:
+        # Where it was a child of this process and died by itself, it still waits to be asked how.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(part.pid, os.WNOHANG)
+        return
+    try:
+        process.terminate()
+        try:
+            process.wait(timeout=TERM_SECONDS)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=TERM_SECONDS)
+    except psutil.NoSuchProcess:
+        pass
+
+
+def pss_mib(part: Part) -> float:
+    """Return the memory that the part's process costs, shared pages divided among their users."""
+    process = part.process()
+    return round(process.memory_full_info().pss / 2**20, 1) if process else 0.0
