@@ -70,21 +70,30 @@ def diff(old: NodeReport, new: NodeReport, *, base: int, topology: Topology | No
 
 def apply(report: NodeReport, delta: Delta) -> NodeReport:
     """Return the report after the change; the caller has checked that it is the state `delta.base`."""
-    resources = {name: item for name, item in report.resources.items() if name not in delta.removed_resources}
-    devices = {device.uuid: device for device in report.devices if device.uuid not in delta.removed_devices}
-    devices.update((device.uuid, device) for device in delta.devices)
-    lists = delta.lists if delta.lists is not None else _lists(report)
-    return dataclasses.replace(
-        report,
+    lists = delta.lists if delta.lists is not None else report
+    resources = {**report.resources, **delta.resources}
+    for name in delta.removed_resources:
+        if name not in delta.resources:
+            resources.pop(name, None)
+    return NodeReport(
+        node=report.node,
         taken_at=delta.taken_at,
         verdict=delta.verdict,
-        resources=codec.freeze({**resources, **delta.resources}),
-        devices=tuple(devices[uuid] for uuid in sorted(devices)),
+        resources=codec.freeze(resources),
+        devices=_devices(report.devices, delta),
         node_findings=lists.node_findings,
         pods=lists.pods,
         unverified=lists.unverified,
         maintenance=lists.maintenance,
     )
+
+
+def _devices(devices: tuple[DeviceReport, ...], delta: Delta) -> tuple[DeviceReport, ...]:
+    if not delta.devices and not delta.removed_devices:
+        return devices
+    kept = {device.uuid: device for device in devices if device.uuid not in delta.removed_devices}
+    kept.update((device.uuid, device) for device in delta.devices)
+    return tuple(kept[uuid] for uuid in sorted(kept))
 
 
 def is_steady(delta: Delta) -> bool:
