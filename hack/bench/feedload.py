@@ -130,7 +130,7 @@ async def connect(folder: pathlib.Path, port: int, index: int, gate: asyncio.Sem
     stem = f"node-n{index}"
     files = tls.Files(ca=folder / "ca.pem", certificate=folder / f"{stem}.pem", key=folder / f"{stem}.key")
     async with gate:
-        options = (*tls.DIAL_OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0))
+        options = (*tls.DIAL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
         channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", tls.channel_credentials(files), options=options)
         node = Node(f"n{index}", channel)
         await node.begin()
