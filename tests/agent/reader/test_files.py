@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from agent.core import nvml_codes
 from agent.model import planes
-from agent.reader import cdi, device_nodes, fabric, kernel_log, library, mig, mps, nvml, pci, processes
+from agent.reader import cdi, device_nodes, fabric, kernel_log, library, mig, mps, pci, processes
 from hack import fakenvml
 from hack.fakenode import host, pcibus, proctable
 from muster.model.reading import Known, Unknown
-from tests.agent.reader.world import is_known, reason
+from tests.agent.reader.world import reason
 
 
 @pytest.fixture
@@ -245,10 +245,3 @@ def test_every_health_mask_has_words(mask):
 def test_computed_profile_names_are_the_drivers(board_mib, slices, mib, name):
     """On boards that topology.md section 3 captured, the plugin's arithmetic gives the driver's names."""
     assert mig.computed_profile(slices, slices, mib << 20, board_mib << 20) == name
-
-
-def test_a_field_of_unknown_type_has_no_value():
-    field = nvml.pynvml.c_nvmlFieldValue_t()
-    field.fieldId, field.valueType = 230, 99
-    assert reason(nvml._field(field)) == "UnknownValueType"
-    assert is_known(nvml._field(nvml.pynvml.c_nvmlFieldValue_t())) == 0
