@@ -40,6 +40,10 @@ check: venv ## Everything CI holds against a change, tests aside
 proto: venv ## Generate muster/pb from proto/
 	@$(BIN)/python hack/codegen.py
 
+.PHONY: causes
+causes: venv ## Make docs/causes.md from the rules
+	@$(BIN)/python -m hack.causespage
+
 .PHONY: baseline
 baseline: venv ## Take proto/ as the new wire baseline; a page in docs/decisions must carry its digest
 	@$(BIN)/buf build -o proto/baseline.binpb
