@@ -1,22 +1,19 @@
-"""The measuring half of the feed benchmark: many nodes on real streams, as cheap as Python allows.
+"""The measuring half of the feed benchmark: many nodes on real streams, as cheap as Python allows (h2stream.py).
 
 `python -m hack.bench.feedload FOLDER PORT NODES`: connects every node with its own certificate and sends its snapshot,
 prints a line, then sends deltas on all streams for each line `RATE SECONDS` on stdin, prints how many, and hangs up
 when stdin closes.
 """
 
-import asyncio
+import concurrent.futures
 import datetime
 import json
 import pathlib
+import selectors
 import sys
 import time
-from typing import Any
 
-import grpc
-
-from hack.bench import feedhub
-from muster import tls
+from hack.bench import feedhub, h2stream
 from muster.model import delta as deltas
 from muster.model import pbform, protocol, report
 from muster.model.reading import Known
@@ -24,10 +21,8 @@ from muster.pb.muster.v1 import feed_pb2
 
 _AT = datetime.datetime(2026, 12, 1, 10, tzinfo=datetime.UTC)
 _UUIDS = tuple(f"GPU-{index:08d}-1111-2222-3333-444444444444" for index in range(8))
-_DIALS = 32
+_DIALS = 4
 """Handshakes at a time."""
-_WRITERS = 8
-"""Writes at a time."""
 
 
 def a_report(node: str, free: int) -> report.NodeReport:
@@ -90,11 +85,8 @@ def a_topology() -> report.Topology:
 class Node:
     """One connected node; its deltas go back and forth between two states, a pod coming and going."""
 
-    def __init__(self, name: str, channel: grpc.aio.Channel) -> None:
-        self.channel = channel
-        connect: Any = channel.stream_stream
-        self._call = connect(protocol.METHOD)()
-        self._name = name
+    def __init__(self, folder: pathlib.Path, port: int, name: str) -> None:
+        self.stream = h2stream.Stream(port, h2stream.context_of(h2stream.files_of(folder, name)))
         self._sequence = 1
         states = (a_report(name, 3), a_report(name, 4))
         self._changes = []
@@ -102,85 +94,90 @@ class Node:
             request = feed_pb2.ConnectRequest()
             pbform.fill(request.delta, deltas.diff(old, new, base=1))
             self._changes.append(request)
-
-    async def begin(self) -> None:
         hello = feed_pb2.Hello(
-            node=self._name, boot_id="boot", start_counter=1, agent_version="0.1.0", protocol=protocol.MINOR
+            node=name, boot_id="boot", start_counter=1, agent_version="0.1.0", protocol=protocol.MINOR
         )
-        await self._call.write(feed_pb2.ConnectRequest(hello=hello).SerializeToString())
-        await self._call.read()
+        self.stream.send(feed_pb2.ConnectRequest(hello=hello).SerializeToString())
         request = feed_pb2.ConnectRequest()
         request.snapshot.sequence = 1
-        pbform.fill(request.snapshot.report, a_report(self._name, 3))
+        pbform.fill(request.snapshot.report, states[0])
         pbform.fill(request.snapshot.topology, a_topology())
-        await self._call.write(request.SerializeToString())
+        self.stream.send(request.SerializeToString())
 
-    async def heartbeat(self) -> None:
+    def heartbeat(self) -> None:
         beat = feed_pb2.Heartbeat(sequence=self._sequence, plane_age_ms={"nvml": 4000, "pods": 1000})
-        await self._call.write(feed_pb2.ConnectRequest(heartbeat=beat).SerializeToString())
+        self.stream.send(feed_pb2.ConnectRequest(heartbeat=beat).SerializeToString())
 
-    async def change(self) -> None:
+    def change(self) -> bool:
+        """Send the next delta, if the stream takes it."""
         request = self._changes[self._sequence % 2]
         request.delta.base, request.delta.sequence = self._sequence, self._sequence + 1
-        self._sequence += 1
-        await self._call.write(request.SerializeToString())
+        is_sent = self.stream.send(request.SerializeToString())
+        self._sequence += is_sent
+        return is_sent
 
 
-async def connect(folder: pathlib.Path, port: int, index: int, gate: asyncio.Semaphore) -> Node:
-    stem = f"node-n{index}"
-    files = tls.Files(ca=folder / "ca.pem", certificate=folder / f"{stem}.pem", key=folder / f"{stem}.key")
-    async with gate:
-        options = (*tls.DIAL_OPTIONS, ("grpc.use_local_subchannel_pool", 1))
-        channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", tls.channel_credentials(files), options=options)
-        node = Node(f"n{index}", channel)
-        await node.begin()
-    return node
+class Fleet:
+    """All nodes, and a poll that answers what the hub asks of them."""
+
+    def __init__(self, folder: pathlib.Path, port: int, count: int) -> None:
+        with concurrent.futures.ThreadPoolExecutor(_DIALS) as pool:
+            self._nodes = list(pool.map(lambda index: Node(folder, port, f"n{index}"), range(count)))
+        self._poll = selectors.DefaultSelector()
+        for node in self._nodes:
+            self._poll.register(node.stream, selectors.EVENT_READ, node.stream)
+        self._poll.register(sys.stdin, selectors.EVENT_READ)
+
+    def hear(self, seconds: float) -> bool:
+        """Take what has come, waiting so long for it; True if the parent has spoken."""
+        is_called = False
+        for key, _ in self._poll.select(seconds):
+            if key.data is None:
+                is_called = True
+            else:
+                key.data.receive()
+        return is_called
+
+    def beat_until_called(self) -> None:
+        """Heartbeat every node every five seconds, spread evenly, until the parent speaks."""
+        began, beats = time.monotonic(), 0
+        while not self.hear(0.01):
+            due = int((time.monotonic() - began) * len(self._nodes) / 5)
+            for turn in range(beats, due):
+                self._nodes[turn % len(self._nodes)].heartbeat()
+            beats = due
+
+    def change_for(self, rate: float, seconds: float) -> int:
+        """Change the nodes in turn, `rate` times a second in all; return how many deltas went out."""
+        began, turns, sent = time.monotonic(), 0, 0
+        while (elapsed := time.monotonic() - began) < seconds:
+            due = int(rate * elapsed)
+            for turn in range(turns, due):
+                sent += self._nodes[turn % len(self._nodes)].change()
+            turns = due
+            self.hear(0.004)
+        return sent
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        for node in self._nodes:
+            node.stream.close()
 
 
-async def beat(nodes: list[Node]) -> None:
-    """Heartbeat every node once every five seconds, spread evenly."""
+def main(folder: pathlib.Path, port: int, count: int) -> None:
+    fleet = Fleet(folder, port, count)
+    print(json.dumps({"connected": count}), flush=True)
     while True:
-        for node in nodes:
-            await node.heartbeat()
-            await asyncio.sleep(5 / len(nodes))
-
-
-async def change_all(nodes: list[Node], rate: float, seconds: float) -> int:
-    """Change the nodes in turn, `rate` times a second in all; return how often."""
-    sent = 0
-    began = time.monotonic()
-    while (elapsed := time.monotonic() - began) < seconds and nodes:
-        due = int(rate * elapsed) - sent
-        if due < 1:
-            await asyncio.sleep(0.002)
-            continue
-        for _ in range(due):
-            await nodes[sent % len(nodes)].change()
-            sent += 1
-    return sent
-
-
-async def load(folder: pathlib.Path, port: int, count: int) -> None:
-    gate = asyncio.Semaphore(_DIALS)
-    nodes = await asyncio.gather(*(connect(folder, port, index, gate) for index in range(count)))
-    print(json.dumps({"connected": len(nodes)}), flush=True)
-    stdin = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
-    while True:
-        beating = asyncio.create_task(beat(nodes))
-        line = await stdin.readline()
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
+        fleet.beat_until_called()
+        line = sys.stdin.readline()
         if not line:
             break
         rate, seconds = map(float, line.split())
-        sent = await asyncio.gather(
-            *(change_all(nodes[worker::_WRITERS], rate / _WRITERS, seconds) for worker in range(_WRITERS))
-        )
-        print(json.dumps({"sent": sum(sent), "cpu_s": time.process_time()}), flush=True)
-    await asyncio.gather(*(node.channel.close(None) for node in nodes))
+        sent = fleet.change_for(rate, seconds)
+        print(json.dumps({"sent": sent, "cpu_s": time.process_time()}), flush=True)
+    fleet.close()
 
 
 if __name__ == "__main__":
     feedhub.allow_files()
-    asyncio.run(load(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
