@@ -70,6 +70,7 @@ class SessionKeeper:
         self._wanted = Wanted(mode=OPEN)
         self._confirmed = OPEN
         self._was_told = False
+        self._refusal = ""
         self._open_files: tuple[str, ...] = ()
         self._following = asyncio.Lock()
 
@@ -110,11 +111,13 @@ class SessionKeeper:
         answer = await self._reader.set_session(wanted.mode, wanted.reason)
         match answer:
             case Known(open_files):
-                self._confirmed, self._open_files = wanted.mode, open_files
+                self._confirmed, self._open_files, self._refusal = wanted.mode, open_files, ""
                 if wanted.mode == CLOSED and open_files:
                     _LOG.warning("NVML is closed, yet device files are open", files=list(open_files))
             case Unknown(reason, detail):
-                _LOG.warning("the reader did not take the session mode", mode=wanted.mode, reason=reason, detail=detail)
+                say = _LOG.debug if reason == self._refusal else _LOG.warning
+                say("the reader did not take the session mode", mode=wanted.mode, reason=reason, detail=detail)
+                self._refusal = reason
 
     def _decide(self, history: History, now: datetime.datetime) -> Wanted:
         left = (self._released_until or 0.0) - self._clock.monotonic()

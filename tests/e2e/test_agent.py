@@ -34,6 +34,10 @@ class Agent:
 
     def __enter__(self):
         self.node.start()
+        self.start()
+        return self
+
+    def start(self):
         flags = {
             **self.node.agent_flags(),
             "--metrics-address": "127.0.0.1:0",
@@ -45,7 +49,6 @@ class Agent:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, env=self.environment, stderr=log, start_new_session=True)
         self.port = self.until(self._port_in_log)
-        return self
 
     def __exit__(self, *_):
         if self.process.poll() is None:
@@ -157,18 +160,49 @@ def test_a_kubelet_that_goes_and_comes(agent):
     agent.until_units("admit_strict", "8.0")
 
 
-def test_capture_follows_and_redacts(agent):
-    """Lines are observations; a redacted one names neither node nor GPU."""
+def test_capture_follows_replays_and_redacts(agent, tmp_path):
+    """Lines are observations that replay judges alike; a redacted one names neither node nor GPU."""
     socket = str(agent.node.folder / "agent.sock")
     plain = agent.command("capture", "--control-socket", socket, "--follow", "2")
     assert plain.returncode == 0
     lines = [jsonform.from_json(planes.Observation, json.loads(line)) for line in plain.stdout.splitlines()]
     assert [line.node for line in lines] == ["gpu-a1", "gpu-a1"]
     assert lines[0].taken_at < lines[1].taken_at
+    file = tmp_path / "capture.jsonl"
+    file.write_text(plain.stdout)
+    assert agent.command("replay", str(file)).returncode == 0
     redacted = agent.command("capture", "--control-socket", socket, "--redact")
     assert redacted.returncode == 0
     assert agent.node.uuid(0) not in redacted.stdout
     assert json.loads(redacted.stdout)["node"] == "node-1"
+
+
+def test_a_driver_call_that_never_returns_costs_one_device(agent):
+    """The hung GPU is marked, the other seven keep their values, and reports keep coming."""
+    agent.node.drive(lambda state: state.with_fault("*", gpu=5, hang=True))
+    agent.until_units("admit_lenient", "7.0")
+    agent.until_units("admit_strict", "0.0")
+    assert float(agent.metrics()["muster_agent_report_age_seconds"]) < WAIT_SECONDS
+    agent.until(lambda: float(agent.metrics()["muster_agent_nvml_timeouts_total"]) > 1)
+    # The thread inside that call is lost to its reader for ever; the next reader has its own.
+    agent.node.drive(lambda state: state.without_faults())
+    os.kill(agent.reader_pid, signal.SIGKILL)
+    agent.until_units("admit_strict", "8.0")
+
+
+def test_an_agent_killed_under_a_fault_comes_back_with_its_evidence(agent):
+    """The next start goes on where the last one stopped: nothing rises, and no reader is left behind."""
+    agent.node.lose_gpu(1)
+    agent.until_units("admit_strict", "0.0")
+    reader = agent.reader_pid
+    agent.process.kill()
+    agent.process.wait(10)
+    agent.until(lambda: not pathlib.Path(f"/proc/{reader}").exists())
+    agent.start()
+    agent.until_units("admit_lenient", "7.0")
+    assert agent.units("admit_strict") == "0.0"
+    agent.node.drive(lambda state: state.with_reset(1))
+    agent.until_units("admit_strict", "8.0")
 
 
 def test_a_signal_ends_it_with_its_reader(agent):
