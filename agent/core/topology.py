@@ -12,7 +12,7 @@ a cube mesh the connected component is larger than that, and is no island.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from agent.core import kernel_log
 from agent.model import planes
@@ -38,11 +38,11 @@ def topology(nvml: Reading[planes.Nvml], previous: Topology) -> Topology:
 
 def _gpus(nvml: planes.Nvml, before: Mapping[str, GpuTopology]) -> tuple[GpuTopology, ...]:
     answering = {gpu.uuid: gpu for gpu in sorted(nvml.devices, key=repr) if not gpu.error}
-    islands = _islands(answering)
+    silent = {gpu.uuid for gpu in nvml.devices if gpu.error} & before.keys()
+    islands = _with_old_names(_islands(answering), before, silent)
     result = {uuid: _gpu(gpu, islands.get(uuid, ""), before.get(uuid)) for uuid, gpu in answering.items()}
-    for gpu in nvml.devices:
-        if gpu.error and gpu.uuid in before:
-            result.setdefault(gpu.uuid, before[gpu.uuid])
+    for uuid in silent:
+        result.setdefault(uuid, before[uuid])
     return tuple(result[uuid] for uuid in sorted(result))
 
 
@@ -102,6 +102,17 @@ def _islands(gpus: Mapping[str, planes.Gpu]) -> dict[str, str]:
         if len(members) > 1 and is_complete:
             result[uuid] = min(members)
     return result
+
+
+def _with_old_names(
+    islands: Mapping[str, str], before: Mapping[str, GpuTopology], silent: Collection[str]
+) -> dict[str, str]:
+    """Return the islands, each under the name it had while a GPU of it is silent: the wiring is still the same."""
+    kept = {before[uuid].island for uuid in silent} - {""}
+    return {
+        uuid: before[uuid].island if uuid in before and before[uuid].island in kept else name
+        for uuid, name in islands.items()
+    }
 
 
 def _peers(gpu: planes.Gpu, gpus: Mapping[str, planes.Gpu]) -> set[str]:

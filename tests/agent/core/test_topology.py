@@ -108,5 +108,11 @@ def test_silence_says_nothing_about_wiring():
     assert silent == first
 
 
+def test_an_island_keeps_its_name_while_its_first_gpu_is_silent():
+    gpus = [builders.a_gpu(number, nvlinks=links(None)) for number in range(3)]
+    first = described(*gpus)
+    assert described(builders.a_lost_gpu(0), *gpus[1:], previous=first) == first
+
+
 def test_nothing_known_is_generation_0():
     assert topology.topology(Unknown("NotCollected"), NONE) == NONE
