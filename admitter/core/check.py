@@ -3,7 +3,7 @@
 In: a decoded message. Out: every problem at once, each with the field's path; empty: the report may be used.
 
 Invariant: a report that passes cannot promise more than its own numbers allow. Units admitted are at most the free ones,
-those at most the usable, present and advertised ones; nothing is negative, not a number or without bound.
+those at most the usable and advertised ones; nothing is negative, not a number or without bound.
 
 What this cannot do: tell a plausible lie from the truth. An agent can overstate its own node within what it advertises;
 it cannot touch another.
@@ -11,7 +11,6 @@ it cannot touch another.
 Not here: the order of messages and whose they are (feedstate.py).
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 
@@ -21,7 +20,8 @@ from muster.model.report import DeviceReport, Finding, NodeReport, ResourceRepor
 
 MAX_DEVICES = 4096
 """Eight GPUs of seven MIG instances with up to 73 replicas each."""
-MAX_RESOURCES = 128
+MAX_RESOURCES = 256
+"""As many as an agent judges."""
 MAX_ENTRIES = 1024
 """Findings, pods and unverified planes: more than 110 pods or 250 causes on one node is a mistake."""
 MAX_NAME = 512
@@ -41,8 +41,12 @@ _COUNTS = (
     "usable",
     "free",
 )
-_AT_MOST = tuple(itertools.pairwise(("admit_strict", "admit_lenient", "free", "usable", "present", "advertised")))
-"""faults.md P3 and P3a: each is a part of the next."""
+_CHAINS = (
+    ("admit_strict", "admit_lenient", "free", "usable", "advertised"),
+    ("present", "advertised"),
+)
+"""faults.md P3 and P3a: each is a part of the next. Usable is not tied to present: a rule that is off, or only observed,
+leaves an id usable that the driver does not show."""
 
 
 def check(report: NodeReport) -> tuple[str, ...]:
@@ -115,14 +119,15 @@ def _counts_fit(resource: ResourceReport) -> Iterator[str]:
 
 
 def _parts_fit(resource: ResourceReport) -> Iterator[str]:
-    """Compare each known count with the next known one of the chain."""
-    smaller_name, smaller = "", -1
-    for name in (*(pair[0] for pair in _AT_MOST), _AT_MOST[-1][1]):
-        reading = getattr(resource, name)
-        if isinstance(reading, Known):
-            if smaller > reading.value:
-                yield f"{smaller_name}: {smaller} is more than {name}, {reading.value}"
-            smaller_name, smaller = name, reading.value
+    """Compare each known count with the next known one of its chain."""
+    for chain in _CHAINS:
+        smaller_name, smaller = "", -1
+        for name in chain:
+            reading = getattr(resource, name)
+            if isinstance(reading, Known):
+                if smaller > reading.value:
+                    yield f"{smaller_name}: {smaller} is more than {name}, {reading.value}"
+                smaller_name, smaller = name, reading.value
 
 
 def _risk_fits(resource: ResourceReport) -> Iterator[str]:
@@ -141,7 +146,7 @@ def _blind_admits_nothing(resource: ResourceReport) -> Iterator[str]:
 
 def _ids_fit(resource: ResourceReport) -> Iterator[str]:
     yield from _texts("free_devices", resource.free_devices, MAX_DEVICES)
-    yield from _texts("planes", resource.planes, MAX_RESOURCES)
+    yield from _texts("planes", resource.planes, MAX_ENTRIES)
     if len(set(resource.free_devices)) < len(resource.free_devices):
         yield "free_devices: one id stands twice"
 

@@ -46,6 +46,7 @@ GOOD = {
     "a blocked resource": with_resource(verdict=Verdict.BLOCKED, admit_strict=Known(0), admit_lenient=Known(0)),
     "strict below lenient": with_resource(admit_strict=Known(0), pick_risk=Known(0.125)),
     "one device gone from what is present": with_resource(free=7, usable=Known(7), present=Known(7)),
+    "an id that is usable though not present, its rule being only observed": with_resource(present=Known(7)),
     "many replicas": feedworld.a_report(
         devices=tuple(a_device(f"GPU-{index:05d}") for index in range(check.MAX_DEVICES))
     ),
@@ -62,7 +63,8 @@ BAD = {
     "huge": (with_resource(advertised=Known(2**62)), "advertised: 4611686018427387904 is out of bounds"),
     "strict above lenient": (with_resource(admit_lenient=Known(3)), "admit_strict: 8 is more than admit_lenient, 3"),
     "lenient above free": (lowered_free(), "admit_lenient: 8 is more than free, 2"),
-    "usable above present": (with_resource(present=Known(7)), "usable: 8 is more than present, 7"),
+    "usable above advertised": (with_resource(advertised=Known(7)), "usable: 8 is more than advertised, 7"),
+    "present above advertised": (with_resource(present=Known(9)), "present: 9 is more than advertised, 8"),
     "lenient above advertised, the rest unknown": (
         with_resource(free=8, usable=Unknown("x"), present=Unknown("x"), advertised=Known(4)),
         "free: 8 is more than advertised, 4",
@@ -87,8 +89,8 @@ BAD = {
     "a device's long words": (feedworld.a_report(devices=(a_device("a", detail="x" * 5000),)), "devices[0].detail"),
     "a device's long name": (feedworld.a_report(devices=(a_device("a" * 600),)), "devices[0]: its names"),
     "too many resources": (
-        feedworld.a_report(resources={f"r{index}": feedworld.a_resource() for index in range(200)}),
-        "resources: 200 are more than 128",
+        feedworld.a_report(resources={f"r{index}": feedworld.a_resource() for index in range(300)}),
+        "resources: 300 are more than 256",
     ),
     "a resource's name with a line break": (
         feedworld.a_report(resources={"a\nb": feedworld.a_resource()}),
