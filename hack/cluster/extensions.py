@@ -78,11 +78,11 @@ def install(layout: flags.Layout, extension: Extension, manifests: pathlib.Path,
     """Apply the extension's objects, write its files, and return its arguments."""
     bundle = "" if extension.makes_certificates else authority.pair.certificate.read_text()
     connection = grants.client(layout.kubeconfig("admin"), field_manager="muster-cluster")
-    objects = list(_objects(manifests.read_text(), extension, layout.ports[f"{extension.name}-webhook"], bundle))
-    # Whatever a custom resource or a namespace is needed for comes after it; kustomize sorts nothing for us.
-    for document in sorted(objects, key=lambda each: each["kind"] not in {"Namespace", "CustomResourceDefinition"}):
+    documents = list(objects(manifests.read_text(), extension, layout.ports[f"{extension.name}-webhook"], bundle))
+    # What a namespace or a custom resource is needed for comes after it.
+    for document in sorted(documents, key=lambda each: each["kind"] not in {"Namespace", "CustomResourceDefinition"}):
         connection.apply(codecs.from_dict(document), force=True)
-    for document in objects:
+    for document in documents:
         if document["kind"] == "CustomResourceDefinition":
             connection.wait(
                 apiextensions_v1.CustomResourceDefinition, document["metadata"]["name"], for_conditions=["Established"]
@@ -124,7 +124,7 @@ def _folder(layout: flags.Layout, extension: Extension) -> pathlib.Path:
     return layout.folder / f"{extension.name}-webhook"
 
 
-def _objects(text: str, extension: Extension, port: int, bundle: str) -> Iterator[dict[str, Any]]:
+def objects(text: str, extension: Extension, port: int, bundle: str) -> Iterator[dict[str, Any]]:
     """Yield the module's objects with their webhooks pointed at `port` of this machine."""
     for document in yaml.load_all(text, Loader=yaml.CSafeLoader):
         kind = document["kind"]

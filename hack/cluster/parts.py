@@ -86,7 +86,7 @@ def fault(part: Part, context: ssl.SSLContext) -> str:
 
 def opener(context: ssl.SSLContext) -> urllib.request.OpenerDirector:
     # Without proxies: a machine that names one in its environment must still find its own loopback interface.
-    return urllib.request.buildopener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
 
 
 def wait_until_ready(part: Part, context: ssl.SSLContext, *, seconds: float) -> str:
