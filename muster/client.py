@@ -59,6 +59,7 @@ async def connect(address: str, files: tls.Files) -> "AsyncIterator[Client]":
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         # gRPC's own pause between dials grows to two minutes; ours is what the caller waits for.
+        ("grpc.initial_reconnect_backoff_ms", int(PAUSE_SECONDS[0] * 1000)),
         ("grpc.max_reconnect_backoff_ms", int(PAUSE_SECONDS[1] * 1000)),
     )
     async with grpc.aio.secure_channel(address, tls.channel_credentials(files), options=options) as channel:

@@ -144,7 +144,7 @@ class Domains:
             placed=pods.get(best, 0),
             units_admissible=sum(room.units for rooms in self.rooms.values() for room in rooms),
             nodes_usable=len(nodes),
-            nodes_seen=len(nodes) + len(self.excluded),
+            nodes_seen=len(nodes) + sum(exclusion.reason != "NoSuchResource" for exclusion in self.excluded),
             best_domain=best if asked.level is not None else "",
             excluded=self.excluded,
         )

@@ -127,7 +127,7 @@ def _domain(podset: Podset, short: Shortfall) -> str:
 def _nodes(excluded: Sequence[Exclusion]) -> str:
     telling = [exclusion for exclusion in excluded if exclusion.reason != "NoSuchResource"]
     named = [f"{exclusion.node} {exclusion.detail or exclusion.reason}" for exclusion in telling[:_NAMED_IN_LINE]]
-    more = len(excluded) - len(named)
+    more = len(telling) - len(named)
     if more:
         named.append(f"{more} more")
     return ": " + ", ".join(named) if named else ""

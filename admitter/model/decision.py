@@ -75,6 +75,7 @@ class Shortfall:
     """Units of its resource that the usable nodes admit, in whole pods or not."""
     nodes_usable: int
     nodes_seen: int
+    """Nodes that have its resource."""
     best_domain: str = ""
     excluded: tuple[Exclusion, ...] = ()
     """Every refused node, sorted by name."""

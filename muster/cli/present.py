@@ -21,6 +21,7 @@ _COLOURS = {Verdict.OK: "green", Verdict.TRANSIENT: "yellow"}
 """Every other verdict is red."""
 _FINE = frozenset({Verdict.OK, Verdict.TRANSIENT})
 _FINISHED = "Finished"
+_NO_SUCH_RESOURCE = "NoSuchResource"
 
 
 def is_node_fine(node: NodeCapacity) -> bool:
@@ -82,12 +83,13 @@ def gang_lines(gang: inspect_pb2.GangStatus) -> list[str]:
     lines = [f"{gang.namespace}/{gang.name} is {gang.state}"]
     if gang.HasField("why"):
         lines.append(f"  {gang.why.reason}: {gang.why.summary}")
+        # Nodes without the resource are no news to a person; --json has them.
+        telling = [excluded for excluded in gang.why.excluded if excluded.reason != _NO_SUCH_RESOURCE]
         lines += [
-            f"  {excluded.node}: {excluded.resource}: {excluded.reason}, {excluded.detail}"
-            for excluded in gang.why.excluded
+            f"  {excluded.node}: {excluded.resource}: {excluded.reason}, {excluded.detail}" for excluded in telling
         ]
-        if gang.why.excluded_more:
-            lines.append(f"  and {gang.why.excluded_more} nodes more")
+        if more := len(gang.why.excluded) - len(telling) + gang.why.excluded_more:
+            lines.append(f"  and {more} nodes more, here unnamed")
         if gang.why.HasField("next_change"):
             lines.append(f"  can change by itself in {age(gang.why.next_change.ToMilliseconds() / 1000)}")
     if gang.HasField("lease"):

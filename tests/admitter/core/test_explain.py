@@ -33,7 +33,7 @@ SAID = {
     "no such resource": (
         a_gang(a_podset(request=ResourceRequest(name="example.com/fpga", quantity=2))), a_view(("n1", 8)),
         WaitReason.NO_SUCH_RESOURCE,
-        "needs 2 example.com/fpga (1x2); 0 admissible on 0 of 1 nodes: 1 more; position 2"),
+        "needs 2 example.com/fpga (1x2); 0 admissible on 0 of 0 nodes; position 2"),
     "no node is large enough": (
         a_gang(count=12, topology="required=node"), a_view(("n1", 8), ("n2", 8)), WaitReason.TOPOLOGY,
         "needs 12 GPUs (12x1, one node); best node n1 takes 8 of 12 pods; 16 admissible on 2 of 2 nodes; position 2"),
