@@ -122,21 +122,19 @@ class Scene:
             case None:
                 return "no answer yet"
 
-    def start_pods(self, lease: Leased) -> list[tuple[str, str]]:
-        """Bind and start the gang's pods where the lease says, and report them; return (node, uid)."""
+    async def start_pods(self, lease: Leased) -> None:
+        """Report the gang's pods as they are bound where the lease says, then start them there."""
         assert self.stream is not None
-        pods: list[tuple[str, str]] = []
+        number = 0
         for placement in lease.placements:
             node = self.fleet.nodes[placement.node]
             for _ in range(placement.pods):
-                number = len(pods)
                 uid = f"0b5e7a10-0000-4000-8000-{number:012d}"
                 units = placement.units // placement.pods
-                node.start_pod(NAMESPACE, f"{GANG}-{number}", uid, placement.resource, units)
                 self.stream.member(placement.podset, uid, node.name)
-                pods.append((node.name, uid))
-        self.fleet.publish()
-        return pods
+                await asyncio.to_thread(node.start_pod, NAMESPACE, f"{GANG}-{number}", uid, placement.resource, units)
+                number += 1
+        await asyncio.to_thread(self.fleet.publish)
 
     async def _listen(self, stream: client.GangStream) -> None:
         async for state in stream.states():

@@ -20,6 +20,8 @@ WHOLE = ("gpu-a", "gpu-b", "gpu-c")
 SICK, SLICED = "gpu-c", "gpu-d"
 SLICES = "nvidia.com/mig-3g.40gb"
 LOST, STRUCK, HUNG = 5, 2, 4
+RESET = 1
+"""NVML field 230: the driver wants the GPU reset."""
 WAIT = 12.0
 
 Say = Callable[[str], None]
@@ -51,7 +53,7 @@ async def roll_call(scene: Scene, say: Say) -> Step:
 
 async def lost_gpu(scene: Scene, say: Say) -> Step:
     say(f"GPU {LOST} of {SICK} falls off the bus. No event, no Xid; kubelet and device plugin go on promising 8.")
-    scene.fleet.nodes[SICK].lose_gpu(LOST)
+    await asyncio.to_thread(scene.fleet.nodes[SICK].lose_gpu, LOST)
 
     def fell() -> bool:
         report = scene.resource(SICK)
@@ -82,7 +84,7 @@ async def gang_waits(scene: Scene, say: Say) -> Step:
     say(f"{NAMESPACE}/{GANG} asks for 24 GPUs, 3 pods of 8. Muster holds all of it rather than two thirds.")
     await scene.ask()
     took = await scene.until(lambda: bool(scene.states) and isinstance(scene.states[-1], Waiting), WAIT)
-    asked = scene.fleet.muster("why", f"gang/{NAMESPACE}/{GANG}")
+    asked = await asyncio.to_thread(scene.fleet.muster, "why", f"gang/{NAMESPACE}/{GANG}")
     for line in asked.stdout.strip().splitlines():
         say(f"  {line}")
     return Step(
@@ -96,12 +98,12 @@ async def gang_waits(scene: Scene, say: Say) -> Step:
 async def fault_clears(scene: Scene, say: Say) -> Step:
     say("An operator resets the GPU. The driver refuses while anybody holds it, so the agent is told to let go first.")
     node = scene.fleet.nodes[SICK]
-    refused = _reset(scene)
-    released = scene.fleet.release(SICK, 5)
-    worked = _reset(scene)
-    returned = scene.fleet.release(SICK, 0)
-    node.restart_plugin()
-    scene.fleet.publish()
+    refused = await asyncio.to_thread(_reset, scene)
+    released = await asyncio.to_thread(scene.fleet.release, SICK, 5)
+    worked = await asyncio.to_thread(_reset, scene)
+    returned = await asyncio.to_thread(scene.fleet.release, SICK, 0)
+    await asyncio.to_thread(node.restart_plugin)
+    await asyncio.to_thread(scene.fleet.publish)
     say(f"  reset with the session open: {refused or 'worked'}; `muster-agent release`: {released.stdout.strip()}")
     took = await scene.until(lambda: scene.lease() is not None, WAIT * 2)
     lease = scene.lease()
@@ -123,7 +125,7 @@ async def gang_starts(scene: Scene, say: Say) -> Step:
     )
     lease = scene.lease()
     if lease is not None:
-        scene.start_pods(lease)
+        await scene.start_pods(lease)
     took = await scene.until(lambda: bool(scene.states) and isinstance(scene.states[-1], Started), WAIT)
     taken = await scene.until(lambda: all(scene.admissible(node) == 0 for node in WHOLE), WAIT)
     return Step(
@@ -135,10 +137,12 @@ async def gang_starts(scene: Scene, say: Say) -> Step:
 
 
 async def xid_strikes(scene: Scene, say: Say) -> Step:
-    say(f"Xid 79 on GPU {STRUCK} of gpu-b, under a running pod. The event wakes the agent; no poll is waited for.")
+    say(
+        f"Xid 95 (uncontained memory error) on GPU {STRUCK} of gpu-b, under a running pod. The event wakes the agent; no poll is waited for."
+    )
     node = scene.fleet.nodes["gpu-b"]
     uuid = node.uuid(STRUCK)
-    node.raise_xid(STRUCK, 79)
+    await asyncio.to_thread(node.raise_xid, STRUCK, 95, recovery_action=RESET)
 
     def struck() -> bool:
         report = scene.view["gpu-b"].report
@@ -161,12 +165,12 @@ async def mig_drifts(scene: Scene, say: Say) -> Step:
     say(f"{SLICED} is cut anew. Counts are equal, 16 and 16, but every UUID that the plugin promises is gone.")
     node = scene.fleet.nodes[SLICED]
     layout = (("3g.40gb", 0), ("3g.40gb", 4))
-    resources = with_mig(node, layout, round_=1)
+    resources = await asyncio.to_thread(with_mig, node, layout, round_=1)
     fell = await scene.until(lambda: scene.admissible(SLICED, SLICES) == 0, WAIT)
     drift = scene.line(SLICED, SLICES)
     causes = sorted({finding.cause for finding in _findings(scene, SLICED, SLICES)})
-    node.restart_plugin(resources)
-    scene.fleet.publish()
+    await asyncio.to_thread(node.restart_plugin, resources)
+    await asyncio.to_thread(scene.fleet.publish)
     back = await scene.until(lambda: scene.admissible(SLICED, SLICES) == 16, WAIT * 2)
     return Step(
         name="mig-drift",
@@ -180,7 +184,7 @@ async def driver_hangs(scene: Scene, say: Say) -> Step:
     say(f"The driver stops answering for GPU {HUNG} of gpu-a: the call never returns. The feed must not wait for it.")
     node = scene.fleet.nodes["gpu-a"]
     uuid = node.uuid(HUNG)
-    node.drive(lambda state: state.with_fault(gpu=HUNG, hang=True))
+    await asyncio.to_thread(node.drive, lambda state: state.with_fault(gpu=HUNG, hang=True))
 
     def marked() -> bool:
         states = {device.uuid: device.state for device in scene.view["gpu-a"].report.devices}
@@ -190,13 +194,17 @@ async def driver_hangs(scene: Scene, say: Say) -> Step:
     took = await scene.until(marked, WAIT)
     states = {device.uuid: device for device in scene.view["gpu-a"].report.devices}
     fresh = not scene.view["gpu-a"].stale
-    node.drive(lambda state: state.without_faults(gpu=HUNG))
+    say(
+        "  The driver recovers, but the call that hangs never returns: its reader is killed, and the agent starts another."
+    )
+    await asyncio.to_thread(node.drive, lambda state: state.without_faults(gpu=HUNG))
+    scene.fleet.kill_reader("gpu-a")
     healed = await scene.until(
         lambda: all(device.state is DeviceState.HEALTHY for device in scene.view["gpu-a"].report.devices), WAIT * 2
     )
     return Step(
         name="driver-hang",
-        expected="that GPU marked, seven healthy, the node not stale; all eight again once it answers",
+        expected="that GPU marked, seven healthy, the node not stale; all eight again with a new reader",
         seen=f"{states[uuid].state.value} ({states[uuid].reason}), node {'fresh' if fresh else 'stale'}" + _after(took),
         ok=took is not None and fresh and healed is not None,
     )
@@ -204,7 +212,7 @@ async def driver_hangs(scene: Scene, say: Say) -> Step:
 
 async def agent_killed(scene: Scene, say: Say) -> Step:
     say(f"The agent of {SLICED} is killed with SIGKILL. Silence admits nothing.")
-    scene.fleet.kill(SLICED)
+    await asyncio.to_thread(scene.fleet.kill, SLICED)
     silent = await scene.until(lambda: scene.view[SLICED].stale and scene.admissible(SLICED, SLICES) == 0, WAIT)
     quiet = scene.line(SLICED, SLICES)
     scene.fleet.start_agent(SLICED)
@@ -222,7 +230,7 @@ async def admitter_restarted(scene: Scene, say: Say) -> Step:
         "The admitter is killed and started again. There is no database: agents and the client bring back what it knew."
     )
     before = scene.lease()
-    scene.fleet.kill("admitter")
+    await asyncio.to_thread(scene.fleet.kill, "admitter")
     scene.view.clear()
     scene.fleet.start_admitter()
     back = await scene.until(
@@ -254,14 +262,14 @@ async def gang_ends(scene: Scene, say: Say) -> Step:
     assert scene.stream is not None
     for node in WHOLE:
         for uid in list(scene.fleet.nodes[node].pod_uids()):
-            scene.fleet.nodes[node].end_pod(uid)
-    scene.fleet.publish()
+            await asyncio.to_thread(scene.fleet.nodes[node].end_pod, uid)
+    await asyncio.to_thread(scene.fleet.publish)
     ended = await scene.stream.end("Finished")
     took = await scene.until(lambda: scene.admissible("gpu-a") == 8 and scene.admissible("gpu-c") == 8, WAIT * 2)
     return Step(
         name="gang-ends",
         expected="ended; 8 + 8 on gpu-a and gpu-c, 0 on gpu-b until its GPU is reset",
-        seen=f"{ended.reason}; " + ", ".join(f"{node} {scene.admissible(node)}" for node in WHOLE) + _after(took),
+        seen=f"{ended.reason}; " + "; ".join(scene.line(node) for node in WHOLE) + _after(took),
         ok=took is not None and scene.admissible("gpu-b") == 0,
     )
 

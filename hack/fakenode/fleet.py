@@ -20,6 +20,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+import psutil
+
 from hack import fakenvml, pki
 from hack.fakenode.node import FakeNode
 from muster import tls
@@ -114,7 +116,7 @@ class Fleet:
             **node.agent_flags(),
             "--admitters": self.address,
             "--metrics-address": f"127.0.0.1:{self.metrics[name]}",
-            "--time-scale": str(self.scale),
+            "--time-scale": str(1 / self.scale),
             "--poll-seconds": str(max(0.3, 5 * self.scale)),
             "--processes-seconds": str(max(0.6, 30 * self.scale)),
             "--start-jitter-seconds": "0",
@@ -142,6 +144,11 @@ class Fleet:
     def pid(self, name: str) -> int:
         """Return the pid of a running program."""
         return self._processes[name].pid
+
+    def kill_reader(self, name: str) -> None:
+        """Kill the reader that a node's agent has started."""
+        for child in psutil.Process(self.pid(name)).children():
+            child.kill()
 
     def log_of(self, name: str) -> str:
         """Return what a program has written so far."""

@@ -118,9 +118,9 @@ class FakeNode:
         """The GPU falls off the bus without an event; everybody goes on promising it (faults.md B2)."""
         self.drive(lambda state: state.with_gpu(gpu, lost=True))
 
-    def raise_xid(self, gpu: int, code: int) -> None:
-        """The driver reports an Xid, as an event and in the kernel log."""
-        self.drive(lambda state: state.with_xid(gpu, code))
+    def raise_xid(self, gpu: int, code: int, *, recovery_action: int = 0) -> None:
+        """The driver reports an Xid, as an event and in the kernel log, and says what it wants done (field 230)."""
+        self.drive(lambda state: state.with_gpu(gpu, recovery_action=recovery_action).with_xid(gpu, code))
         host.log_xid(self.root, gpu, code)
 
     def reset_gpu(self, gpu: int) -> None:
