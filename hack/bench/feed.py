@@ -5,6 +5,7 @@ cores. The last line is JSON. Budgets: design.md section 7, 5,000 deltas/s for 1
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -15,6 +16,9 @@ import time
 from typing import IO, Any
 
 from hack import pki
+
+_SETTLE_SECONDS = 6.0
+"""A heartbeat's period and some, before memory is read."""
 
 
 class Child:
@@ -58,55 +62,57 @@ def _open(stream: "IO[str] | None") -> "IO[str]":
 
 def measure(nodes: int, seconds: float, rate: float) -> dict[str, Any]:
     """Run the benchmark once."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         authority = pki.create(pathlib.Path(folder))
         authority.issue_admitter()
         for index in range(nodes):
             authority.issue_node(f"n{index}")
         hub = Child("hack.bench.feedhub", folder)
-        load: Child | None = None
-        try:
-            port = hub.hear()["port"]
-            empty = hub.ask("")
-            print(f"dialling {nodes} nodes", file=sys.stderr)
-            began = time.monotonic()
-            load = Child("hack.bench.feedload", folder, port, nodes)
-            load.hear()
-            connected_s = time.monotonic() - began
-            time.sleep(6)
-            idle = hub.ask("")
-            before = hub.ask("")
-            load.say(f"{rate} {seconds}")
-            # The hub's own window, so that what is sent but not taken does not count.
-            time.sleep(seconds)
-            after = hub.ask("")
-            sent = load.hear()
-            end = hub.ask("")
-        finally:
-            if load is not None:
-                load.end()
-            hub.end()
-    window = after["at"] - before["at"]
-    taken = after["accepted"].get("delta", 0) - before["accepted"].get("delta", 0)
+        stack.callback(hub.end)
+        port = hub.hear()["port"]
+        empty = hub.ask("")
+        print(f"dialling {nodes} nodes", file=sys.stderr)
+        began = time.monotonic()
+        load = Child("hack.bench.feedload", folder, port, nodes)
+        stack.callback(load.end)
+        load.hear()
+        connected_s = time.monotonic() - began
+        time.sleep(_SETTLE_SECONDS)
+        idle = hub.ask("")
+        load.say(f"{rate} {seconds}")
+        # The hub's own window, so that what is sent but not taken does not count.
+        time.sleep(seconds)
+        after = hub.ask("")
+        sent = load.hear()
+        end = hub.ask("")
     return {
         "bench": "feed",
         "hardware": "fake",
         "cpus": len(os.sched_getaffinity(0)),
-        "deltas_per_s": round(taken / window),
-        "seconds": round(window, 2),
+        **_throughput(idle, after),
         f"mib_at_{nodes}": idle["pss_mib"],
         "mib_empty": empty["pss_mib"],
         "mib_after_load": end["pss_mib"],
         "nodes": idle["nodes"],
         "stale": end["stale"],
         "connect_s": round(connected_s, 1),
-        "hub_cpu_us_per_delta": round((after["cpu_s"] - before["cpu_s"]) / max(taken, 1) * 1e6),
-        "hub_cpu_share": round((after["cpu_s"] - before["cpu_s"]) / window, 2),
         "offered_per_s": rate,
         "sent": sent["sent"],
-        "load_cpu_share": round(sent["cpu_s"] / window, 2),
+        "load_cpu_share": round(sent["cpu_s"] / seconds, 2),
         "refused": end["refused"],
         "stalled_s": end["stalled_s"],
+    }
+
+
+def _throughput(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    window = after["at"] - before["at"]
+    taken = after["accepted"].get("delta", 0) - before["accepted"].get("delta", 0)
+    cpu_s = after["cpu_s"] - before["cpu_s"]
+    return {
+        "deltas_per_s": round(taken / window),
+        "seconds": round(window, 2),
+        "hub_cpu_us_per_delta": round(cpu_s / max(taken, 1) * 1e6),
+        "hub_cpu_share": round(cpu_s / window, 2),
     }
 
 
