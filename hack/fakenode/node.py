@@ -191,7 +191,7 @@ class FakeNode:
         cgroup = proctable.pod_cgroup(uid)
         for path in (self.root / "proc").glob("[0-9]*/cgroup"):
             with contextlib.suppress(FileNotFoundError):
-                if path.read_text() == proctable.cgroup_text(cgroup):
+                if path.read_text() == cgroup:
                     host.end_process(self.root, int(path.parent.name))
         self.kubelet(kubeletstate.free(pod.namespace, pod.name))
 
