@@ -107,10 +107,10 @@ class Book:
         """Return the gangs of the queue."""
         return [record for record in self.records.values() if record.state is GangState.WAITING]
 
-    def leases(self, without: str = "") -> dict[str, tuple[NodeLease, ...]]:
-        """Return all leases by node, less those of the gang `without`."""
+    def leases(self) -> dict[str, tuple[NodeLease, ...]]:
+        """Return all leases by node."""
         result: dict[str, tuple[NodeLease, ...]] = {}
-        parts = [node_leases(record) for key, record in self.records.items() if key != without]
+        parts = [node_leases(record) for record in self.records.values()]
         parts += [dict(orphan.parts) for orphan in self.orphans.values()]
         for part in parts:
             for node, leases in part.items():
@@ -241,20 +241,23 @@ class Book:
 
     def _recheck(self, view: ClusterView, now: float) -> None:
         """Give up the leases of gangs of which nothing exists and whose nodes would not be granted today."""
-        self._absent_since = {
-            node: self._absent_since.get(node, now) for node in self.leases() if node not in view.nodes
-        }
+        leases = self.leases()
+        members = frozenset(member.uid for record in self.records.values() for member in record.members)
+        self._absent_since = {node: self._absent_since.get(node, now) for node in leases if node not in view.nodes}
         for record in list(self.records.values()):
             if record.state is not GangState.LEASED or record.members:
                 continue
             assert record.lease is not None
-            absent = [place.node for place in record.lease.placements if place.node in self._absent_since]
+            mine = record.lease.id
+            nodes = {place.node for place in record.lease.placements}
+            absent = nodes & self._absent_since.keys()
             # An agent that starts anew is gone for a moment; it gets the time that a silent one has.
             if any(now - self._absent_since[node] <= view.node_ttl_seconds for node in absent):
                 continue
-            if not lifecycle.still_stands(record, view, self.leases(without=record.key), self._policy):
+            others = {node: tuple(lease for lease in leases[node] if lease.id != mine) for node in nodes}
+            if not lifecycle.still_stands(record, view, others, self._policy, members):
                 self._note("revoked", record, "admitter", "admit", "its places no longer stand and no pod has appeared")
-                self._release_id(record.lease.id)
+                self._release_id(mine)
                 self._keep(lifecycle.revoked(record))
 
     def _forget(self, view: ClusterView, now: float) -> None:

@@ -22,6 +22,8 @@ from admitter.model.timeline import Stamp, StampedBy, Timeline
 from muster.model.reading import Known
 from muster.model.vocabulary import EndReason
 
+_MEMBERS_PER_POD = 4
+
 
 def opened(gang: Gang, owner: str, arrival: int, now: float) -> GangRecord:
     """Return the record of a gang that has just asked."""
@@ -72,6 +74,8 @@ def revoked(record: GangRecord) -> GangRecord:
 def joined(record: GangRecord, member: Member, now: float) -> GangRecord:
     """Its client has seen a pod of it; the last word on a UID counts."""
     others = tuple(known for known in record.members if known.uid != member.uid)
+    # A Job that restarts its pods for ever reports UIDs for ever; the oldest are long gone.
+    others = others[-(_MEMBERS_PER_POD * record.gang.pods) :]
     grown = dataclasses.replace(record, members=(*others, member))
     if record.state is GangState.LEASED and _is_complete(grown, {m.uid for m in grown.members}):
         stamp = Known(Stamp(at=now, by=StampedBy.CLIENT))
@@ -110,18 +114,21 @@ def is_abandoned(record: GangRecord, view: ClusterView, now: float, lease_grace_
     return not any(_is_counted(member, view) for member in record.members)
 
 
-def still_stands(record: GangRecord, view: ClusterView, leases: Leases, policy: Policy) -> bool:
+def still_stands(
+    record: GangRecord, view: ClusterView, leases: Leases, policy: Policy, others: frozenset[str] = frozenset()
+) -> bool:
     """Return whether the lease of a gang without members would be granted today.
 
-    `leases` are those of everybody else. A pod that was counted since the lease was made may be a member that the client
-    has not reported yet: its units count as the gang's own.
+    `leases` are those of everybody else, `others` the UIDs of their members. Another pod that was counted since the lease
+    was made may be a member that the client has not reported yet: its units count as the gang's own.
     """
     assert record.lease is not None
     nodes = {placement.node for placement in record.lease.placements}
     back: dict[tuple[str, str], int] = {}
     for node in nodes & set(view.nodes):
         for resource, report in view.nodes[node].report.resources.items():
-            back[node, resource] = sum(pod.units for pod in report.counted if pod.uid not in record.strangers)
+            ours = (pod.units for pod in report.counted if pod.uid not in record.strangers | others)
+            back[node, resource] = sum(ours)
     supply = offers.of_view(view, leases, policy, nodes=nodes, back=back)
     return admit.holds(record.gang, record.lease.placements, supply, policy)
 

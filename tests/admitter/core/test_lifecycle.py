@@ -60,6 +60,20 @@ def test_a_pod_that_was_there_before_is_not_ours():
     assert not lifecycle.still_stands(record, a_view(a_node("n1", a_resource(0, counted=[("old", 4)]))), {}, POLICY)
 
 
+def test_a_pod_of_another_gang_is_not_ours():
+    record = a_leased(a_view(("n1", 8)), gpus=4)
+    view = a_view(a_node("n1", a_resource(0, counted=[("theirs", 4)])))
+    assert lifecycle.still_stands(record, view, {}, POLICY)
+    assert not lifecycle.still_stands(record, view, {}, POLICY, frozenset({"theirs"}))
+
+
+def test_members_are_bounded():
+    record = a_leased(a_view(("n1", 8)), count=2)
+    for index in range(100):
+        record = lifecycle.joined(record, Member(podset="main", uid=f"u{index}", node="n1"), NOW)
+    assert [member.uid for member in record.members] == [f"u{index}" for index in range(91, 100)]
+
+
 def test_the_last_word_on_a_member_counts():
     record = a_leased(a_view(("n1", 8)), count=2)
     for node in ("n1", "n9", "n1"):
