@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from agent.core import nvml_codes
 from agent.model import planes
-from agent.reader import config, gpu, identities, library, nvml, pci, session, workers
+from agent.reader import config, gpu, identities, library, nvml, session, workers
 from muster.model.reading import Known, Reading, Unknown
 
 T = TypeVar("T")
@@ -128,14 +128,11 @@ class Devices:
         except workers.Overdue:
             return {}
 
-    async def read_pci(self) -> Reading[tuple[planes.PciFunction, ...]]:
-        """Read the bus; for a function of the driver that NVML does not list, the driver's drain state too."""
-        found = pci.read(self._settings.sysfs_root)
-        match found:
-            case Known(functions) if self._session.driver.is_open and self._session.mode is session.Mode.OPEN:
-                return Known(tuple([await self._with_drain(function) for function in functions]))
-            case _:
-                return found
+    async def with_drains(self, functions: tuple[planes.PciFunction, ...]) -> tuple[planes.PciFunction, ...]:
+        """Add the driver's drain state to those of its functions that NVML does not list, while a session is held."""
+        if not self._session.driver.is_open or self._session.mode is not session.Mode.OPEN:
+            return functions
+        return tuple([await self._with_drain(function) for function in functions])
 
     async def _with_drain(self, function: planes.PciFunction) -> planes.PciFunction:
         if function.driver != "nvidia" or function.address in self._session.identities.addresses():

@@ -25,6 +25,7 @@ from agent.reader import (
     kernel_log,
     mps,
     observer,
+    pci,
     processes,
     session,
     watchers,
@@ -152,7 +153,12 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
         return self._follower.state
 
     async def _pci(self, request: Any, response: Any) -> Unknown | None:  # noqa: ARG002
-        return _put_items(response.pci, await self._devices.read_pci())
+        found = await self._files("pci", lambda: pci.read(self._settings.sysfs_root))
+        match found:
+            case Known(functions):
+                return _put_items(response.pci, Known(await self._devices.with_drains(functions)))
+            case Unknown() as unknown:
+                return unknown
 
     async def _device_nodes(self, request: Any, response: Any) -> Unknown | None:  # noqa: ARG002
         settings = self._settings
@@ -177,17 +183,28 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
                 return _put_items(response.kernel_log, Known(self._log.records))
 
     async def _host(self, request: Any, response: Any) -> Unknown | None:  # noqa: ARG002
-        settings, answer = self._settings, response.host
-        names = (*settings.kubelet_names, *settings.plugin_names)
-        found = await self._files("host", lambda: processes.list_named(settings.proc_root, names))
-        kubelet = processes.kubelet_started_at(found, settings.kubelet_names)
+        match await self._files("host", self._read_host):
+            case Unknown() as unknown:
+                return unknown
+            case Known((boot, kubelet, plugins)):
+                answer = response.host
+                answer.SetInParent()
+                _put(answer, "boot", boot, functools.partial(pbform.fill, answer.boot))
+                _put(answer, "kubelet_started_at", kubelet, answer.kubelet_started_at.FromDatetime)
+                _put(answer, "plugins", plugins, lambda items: _put_items(answer.plugins, Known(items)))
+                return None
+
+    def _read_host(self) -> Reading[tuple[Reading[Any], Reading[Any], Reading[Any]]]:
+        settings = self._settings
+        found = processes.list_named(settings.proc_root, (*settings.kubelet_names, *settings.plugin_names))
         socket = processes.read_socket_present(settings.device_plugins_dir)
-        plugins = processes.plugins(found, settings.plugin_names, socket)
-        answer.SetInParent()
-        _put(answer, "boot", processes.read_boot(settings.proc_root), functools.partial(pbform.fill, answer.boot))
-        _put(answer, "kubelet_started_at", kubelet, answer.kubelet_started_at.FromDatetime)
-        _put(answer, "plugins", plugins, lambda items: _put_items(answer.plugins, Known(items)))
-        return None
+        return Known(
+            (
+                processes.read_boot(settings.proc_root),
+                processes.kubelet_started_at(found, settings.kubelet_names),
+                processes.plugins(found, settings.plugin_names, socket),
+            )
+        )
 
     async def _mps(self, request: Any, response: Any) -> Unknown | None:  # noqa: ARG002
         match await self._files("mps", lambda: mps.read(self._settings.proc_root, self._settings.mps_root)):

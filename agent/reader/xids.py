@@ -26,7 +26,7 @@ class History:
     def add(self, pci: str, xid: planes.Xid) -> bool:
         """Remember an Xid; False if it was already told."""
         seen = self._by_pci.setdefault(pci, collections.deque(maxlen=_NEWEST))
-        if any(one.code == xid.code and abs(one.at - xid.at) <= _WINDOW for one in seen):
+        if any(_is_same(one, xid) for one in seen):
             return False
         seen.append(xid)
         return True
@@ -34,3 +34,9 @@ class History:
     def of(self, pci: str) -> tuple[planes.Xid, ...]:
         """Return the GPU's Xids, oldest first."""
         return tuple(sorted(self._by_pci.get(pci, ()), key=lambda xid: (xid.at, xid.code)))
+
+
+def _is_same(one: planes.Xid, other: planes.Xid) -> bool:
+    """An instance that one source does not name may be the one that the other names; two named ones differ."""
+    instances = {one.gi, other.gi} - {None}, {one.ci, other.ci} - {None}
+    return one.code == other.code and abs(one.at - other.at) <= _WINDOW and max(map(len, instances)) <= 1

@@ -287,3 +287,12 @@ async def test_ecc_and_remap_counters(tmp_path):
         assert (ecc.sram_uncorrected, ecc.sram_threshold_exceeded) == (Known(2), Known(True))
         assert (remap.pending, remap.failed) == (Known(True), Known(False))
         assert worlds.reason(devices[1].ecc) == "NOT_SUPPORTED"
+
+
+async def test_a_gpu_that_nvml_does_not_list_has_its_drain_state_by_address(tmp_path):
+    async with running(tmp_path) as world:
+        world.state = dataclasses.replace(world.state.with_gpu(7, drain=1), counted=7)
+        assert len((await world.nvml()).devices) == 7
+        functions = {function.address: function for function in (await world.client.read_pci()).value}
+        assert functions[world.state.gpus[7].pci].drain == Known(True)
+        assert worlds.reason(functions[world.state.gpus[0].pci].drain) == "NotCollected"

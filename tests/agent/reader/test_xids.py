@@ -1,5 +1,6 @@
 """Each GPU's Xids, counted once."""
 
+import dataclasses
 import datetime
 
 from hypothesis import given
@@ -24,6 +25,14 @@ def test_two_sources_tell_one_occurrence():
     assert history.add("0000:1c:00.0", xid(79))
     assert [one.code for one in history.of("0000:1b:00.0")] == [79, 31, 79]
     assert history.of("0000:ff:00.0") == ()
+
+
+def test_two_instances_have_two_occurrences():
+    """faults.md B10: a fault of one instance must not hide behind that of another."""
+    history = xids.History()
+    assert history.add("0000:1b:00.0", dataclasses.replace(xid(31), gi=7, ci=0))
+    assert history.add("0000:1b:00.0", dataclasses.replace(xid(31), gi=8, ci=0))
+    assert not history.add("0000:1b:00.0", xid(31, 1, planes.XidSource.KERNEL_LOG))
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.floats(-1e6, 1e6)), max_size=200))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import pathlib
 import sys
 
 from agent.reader import config
@@ -13,7 +12,6 @@ from hack.fakenode import host
 from muster import settings
 from muster.model.reading import Known, Unknown
 
-_PROGRAM = pathlib.Path(__file__).parent / "program.py"
 _WAIT_SECONDS = 30.0
 
 
@@ -37,7 +35,7 @@ class World:
             **{settings.variable_of(config.PREFIX, name): value for name, value in self.settings.items()},
         }
         self.process = readerprocess.ReaderProcess(
-            (sys.executable, str(_PROGRAM)), environment, self.client, hung_seconds=hung_seconds
+            (sys.executable, "-m", "agent.main", "read"), environment, self.client, hung_seconds=hung_seconds
         )
 
     @property
