@@ -38,6 +38,10 @@ def absence_of(device: DeviceId, snapshot: Snapshot, history: History) -> tuple[
         if gpu.uuid.lower() in (device.uuid.lower(), parent) and gpu.error:
             return (Absence.HIDDEN if is_permission(gpu.error) else Absence.SILENT), gpu
     is_mig = join.looks_like_mig(device.uuid)
+    nameless = [gpu for gpu in snapshot.gpus if gpu.error and not join.looks_like_gpu(gpu.uuid)]
+    if nameless and not parent and (is_mig or join.looks_like_gpu(device.uuid)):
+        # A GPU that failed before it said its name: by elimination it is one of those that nobody else is.
+        return (Absence.HIDDEN if is_permission(nameless[0].error) else Absence.SILENT), nameless[0]
     if not is_mig and not join.looks_like_gpu(device.uuid):
         return Absence.UNJOINABLE, None
     hiding = [gpu for gpu in snapshot.gpus if is_refused(gpu) or (is_mig and _is_mig_unreadable(gpu))]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from agent.core import maintenance, unconfirmed
 from agent.core.context import Context
 from agent.core.rules import (
+    devicefiles,
     devices,
     dra,
     driver,
@@ -35,6 +36,7 @@ _FINDERS: tuple[Callable[[Context], Iterable[Suspicion]], ...] = (
     registration.find,
     nodestatus.find,
     devices.find,
+    devicefiles.find,
     fabric.find,
     mig.find,
     sharing.find,
@@ -53,6 +55,7 @@ ROWS: Mapping[str, Rule] = types.MappingProxyType(
         rule.id: rule
         for module in (
             observer, driver, registration, nodestatus, devices, fabric, mig, sharing, holders, hardware, labels, layout, dra,
+            devicefiles,
             injection, rejections, pods, maintenance, unconfirmed,
         )
         for rule in module.RULES
