@@ -161,7 +161,7 @@ class AdmissionLoop:
         """Take one pass and tell everybody whom it concerns."""
         view, now = self._feed.view(), self._clock.monotonic()
         self._book.decide(view, now)
-        if self._book.overtaken_by:
+        if self._book.estate.overtaken_by:
             self._take_new_term()
         leases = self._book.leases()
         self._tell_agents(view, leases)
@@ -173,14 +173,15 @@ class AdmissionLoop:
             view=view,
             records=self.records(),
             leases=leases,
-            orphans=len(self._book.orphans),
+            orphans=len(self._book.estate.orphans),
             term=self.term,
             is_open=self._book.is_open(now),
             at=now,
         )
 
     def _note_decisions(self, view: ClusterView, now: float) -> None:
-        events, self._book.events = self._book.events, []
+        events = tuple(self._book.events)
+        self._book.events.clear()
         for event in events:
             self._figures.decisions[event.kind] += 1
             if event.kind == "leased":
@@ -188,8 +189,10 @@ class AdmissionLoop:
         self._log.write(events, term=self.term, version=view.version)
 
     def _take_new_term(self) -> None:
-        terms = self._renew(self._book.overtaken_by)
-        _LOG.warning("agents know a later term: the counter was lost", known=self._book.overtaken_by, term=terms.term)
+        terms = self._renew(self._book.estate.overtaken_by)
+        _LOG.warning(
+            "agents know a later term: the counter was lost", known=self._book.estate.overtaken_by, term=terms.term
+        )
         self._book.renew(terms)
         self._sent.clear()
         self._feed.set_term(terms.term)

@@ -10,10 +10,10 @@ Why a mutable book around pure functions: each step of a gang's life is a functi
 book is no more than the table in which the newest record stands.
 """
 
-import collections
 import dataclasses
 
 from admitter.core import lifecycle, offers, order, recover
+from admitter.core.estate import Estate
 from admitter.core.recover import Fate, Orphan
 from admitter.model.decision import Event, Explanation, Grant, Policy
 from admitter.model.gang import Gang, Member
@@ -24,8 +24,6 @@ from admitter.model.supply import Supply
 from muster.model.vocabulary import EndReason
 
 _MAX_ENDED = 10_000
-_MAX_RELEASED = 100_000
-"""Ids of earlier terms' leases that are over; a late report must not bring them back."""
 
 
 class Conflict(Exception):
@@ -43,19 +41,15 @@ class Book:
     def __init__(self, terms: Terms, policy: Policy) -> None:
         self.terms = terms
         self.records: dict[str, GangRecord] = {}
-        self.orphans: dict[str, Orphan] = {}
         self.events: list[Event] = []
         """Since somebody took them last."""
-        self.overtaken_by = 0
-        """A term that agents have heard of and that cannot be before this one: the term counter was lost."""
+        self.estate = Estate(terms.prefix, self.events)
         self._policy = policy
         self._layout = offers.Layout(policy)
         self._answered: tuple[tuple[order.Ask, ...], Supply] | None = None
         """The last question that the queue put: the same one gets the same answer."""
         self._arrivals = 0
         self._lease_number = 0
-        self._released: collections.OrderedDict[str, None] = collections.OrderedDict()
-        self._heard: dict[str, tuple[NodeLease, ...]] = {}
         self._absent_since: dict[str, float] = {}
 
     def open(self, gang: Gang, owner: str, now: float) -> GangRecord:
@@ -95,8 +89,7 @@ class Book:
     def renew(self, terms: Terms) -> None:
         """Go on under a higher term: listen to everybody anew. Leases keep their ids."""
         self.terms = dataclasses.replace(terms, prefix=self.terms.prefix)
-        self.overtaken_by = 0
-        self._heard.clear()
+        self.estate.listen_anew()
         self._answered = None
 
     def is_open(self, now: float) -> bool:
@@ -111,7 +104,7 @@ class Book:
         """Return all leases by node."""
         result: dict[str, tuple[NodeLease, ...]] = {}
         parts = [node_leases(record) for record in self.records.values()]
-        parts += [dict(orphan.parts) for orphan in self.orphans.values()]
+        parts += [dict(orphan.parts) for orphan in self.estate.orphans.values()]
         for part in parts:
             for node, leases in part.items():
                 result[node] = (*result.get(node, ()), *leases)
@@ -120,7 +113,8 @@ class Book:
     def decide(self, view: ClusterView, now: float) -> None:
         """Take one decision pass over everything from one view."""
         view = self._of_this_term(view)
-        self._hear(view, now)
+        held = {record.lease.id for record in self.records.values() if record.lease is not None}
+        self.estate.hear(view, self.terms.term, held, now)
         claiming = self._claim(view, now)
         self._forget(view, now)
         self._recheck(view, now)
@@ -184,33 +178,11 @@ class Book:
         nodes = {name: state for name, state in view.nodes.items() if state.snapshot_term == self.terms.term}
         return dataclasses.replace(view, nodes=nodes)
 
-    def _hear(self, view: ClusterView, now: float) -> None:
-        """Take over what the agents say they hold."""
-        for node, state in view.nodes.items():
-            if self._heard.get(node) is state.leases:
-                continue
-            self._heard[node] = state.leases
-            held = {record.lease.id for record in self.records.values() if record.lease is not None}
-            foreign = tuple(
-                lease
-                for lease in state.leases
-                if not self._is_own(lease.id) and lease.id not in held and lease.id not in self._released
-            )
-            if state.lease_term > self.terms.term or (foreign and state.lease_term == self.terms.term):
-                self.overtaken_by = max(self.overtaken_by, state.lease_term)
-            known = set(self.orphans)
-            self.orphans = recover.heard(self.orphans, node, foreign, now)
-            for identifier in self.orphans.keys() - known:
-                self._note_orphan("orphan-heard", self.orphans[identifier], f"from {node}")
-
-    def _is_own(self, identifier: str) -> bool:
-        return identifier.startswith(f"{self.terms.prefix}-")
-
     def _claim(self, view: ClusterView, now: float) -> frozenset[str]:
         """Give orphans back to the gangs that came for them; return the gangs that wait for the rest of theirs."""
         waiting = set()
         for record in self.waiting():
-            orphan = recover.claimed(self.orphans, record.gang)
+            orphan = recover.claimed(self.estate.orphans, record.gang)
             if orphan is None:
                 continue
             fate = recover.fate(record.gang, orphan, has_members=bool(record.members), is_open=self.is_open(now))
@@ -223,7 +195,7 @@ class Book:
                 assert isinstance(answer.answer, Explanation)
                 self._refuse(record, answer.answer)
                 continue
-            self._release(orphan, fate.value)
+            self.estate.release(orphan, fate.value)
             if fate is Fate.ADOPT:
                 self._adopt(record, orphan, view, now)
             elif fate is Fate.LOST:
@@ -257,14 +229,14 @@ class Book:
             others = {node: tuple(lease for lease in leases[node] if lease.id != mine) for node in nodes}
             if not lifecycle.still_stands(record, view, others, self._policy, members):
                 self._note("revoked", record, "admitter", "admit", "its places no longer stand and no pod has appeared")
-                self._release_id(mine)
+                self.estate.close(mine)
                 self._keep(lifecycle.revoked(record))
 
     def _forget(self, view: ClusterView, now: float) -> None:
         """End what nobody comes back for, and drop what ended long ago."""
-        for orphan in list(self.orphans.values()):
+        for orphan in list(self.estate.orphans.values()):
             if recover.is_expired(orphan, now, self.terms.opens_at, self.terms.lease_grace_seconds):
-                self._release(orphan, "nobody came for it")
+                self.estate.release(orphan, "nobody came for it")
         for record in list(self.records.values()):
             if record.ending is not None:
                 if now - record.ending.at > self.terms.ended_kept_seconds or len(self.records) > _MAX_ENDED:
@@ -277,19 +249,8 @@ class Book:
     ) -> GangRecord:
         self._note("ended", record, actor, "lifecycle", f"{reason}: {detail}")
         if record.lease is not None:
-            self._release_id(record.lease.id)
+            self.estate.close(record.lease.id)
         return self._keep(lifecycle.ended(record, reason, detail, now))
-
-    def _release(self, orphan: Orphan, why: str) -> None:
-        del self.orphans[orphan.id]
-        self._release_id(orphan.id)
-        self._note_orphan("orphan-released", orphan, why)
-
-    def _release_id(self, identifier: str) -> None:
-        if not self._is_own(identifier):
-            self._released[identifier] = None
-            while len(self._released) > _MAX_RELEASED:
-                self._released.popitem(last=False)
 
     def _keep(self, record: GangRecord) -> GangRecord:
         self.records[record.key] = record
@@ -298,11 +259,6 @@ class Book:
     def _note(self, kind: str, record: GangRecord, actor: str, rule: str, detail: str) -> None:
         lease_id = record.lease.id if record.lease is not None else ""
         self.events.append(Event(kind=kind, gang=record.key, actor=actor, rule=rule, detail=detail, lease_id=lease_id))
-
-    def _note_orphan(self, kind: str, orphan: Orphan, detail: str) -> None:
-        self.events.append(
-            Event(kind=kind, gang=orphan.gang, actor="admitter", rule="recover", detail=detail, lease_id=orphan.id)
-        )
 
 
 def _is_same(

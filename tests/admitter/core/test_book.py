@@ -151,7 +151,7 @@ def test_a_new_term_gives_a_lease_back_at_once_when_it_is_whole():
     record = book.records[KEY]
     assert (record.state, record.lease.id, record.lease.term) == (GangState.LEASED, "t1-old-7", 2)
     assert record.members == (Member(podset="main", uid="u1", node="n1"),)
-    assert book.orphans == {}
+    assert book.estate.orphans == {}
 
 
 def test_a_lease_that_is_not_whole_waits_for_the_rest_and_is_planned_anew_when_nothing_exists():
@@ -187,9 +187,9 @@ def test_a_lost_term_counter_is_noticed():
     """The state directory is gone; an agent knows a lease of the same term that this process never made."""
     book = a_book()
     book.decide(a_view(a_node("n1", 8, leases=(a_part(1),), lease_term=1)), NOW)
-    assert book.overtaken_by == 1
+    assert book.estate.overtaken_by == 1
     book.renew(Terms(term=2, prefix="ignored", opens_at=NOW + 75))
-    assert (book.terms.prefix, book.overtaken_by) == ("t1-abc", 0)
+    assert (book.terms.prefix, book.estate.overtaken_by) == ("t1-abc", 0)
     book.open(a_gang(name="other"), "client", NOW)
     book.decide(a_view(a_node("n1", 8, term=1)), NOW + 80)
     assert book.records["team-a/other"].why.reason is WaitReason.NO_SUCH_RESOURCE
