@@ -69,10 +69,10 @@ def xid_in(text: str) -> tuple[str, int] | None:
 
 
 def normalised(address: str) -> str:
-    """Return a bus address without its function, its domain in four digits.
+    """Return a bus address without its function, its domain in four digits or more.
 
     >>> normalised("00000000:1B:00.0"), normalised("0000:1b:00")
     ('0000:1b:00', '0000:1b:00')
     """
     head, _, rest = address.lower().partition(".")[0].partition(":")
-    return f"{head[-4:].rjust(4, '0')}:{rest}" if rest.count(":") == 1 else address.lower().partition(".")[0]
+    return f"{head.lstrip('0').rjust(4, '0')}:{rest}" if rest.count(":") == 1 else address.lower().partition(".")[0]
