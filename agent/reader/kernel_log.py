@@ -22,7 +22,12 @@ NEWEST = 200
 """contracts/capture.schema.json bounds the plane to this."""
 _LONGEST = 1000
 _MOST_PARTS = 4
-_HEADER = re.compile(rb"\d+,(?P<seq>\d{1,19}),(?P<usec>\d{1,18})(?:,[^;]*)?;(?P<text>.*)\Z", re.DOTALL)
+_FROM_PROGRAMS = 8
+"""Facility (priority // 8) of the kernel is 0, and the kernel lets nobody else claim it: any program with the right to
+write to the log could otherwise make GPUs look broken."""
+_HEADER = re.compile(
+    rb"(?P<priority>\d{1,6}),(?P<seq>\d{1,19}),(?P<usec>\d{1,18})(?:,[^;]*)?;(?P<text>.*)\Z", re.DOTALL
+)
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 _ABOUT_GPU = re.compile(r"NVRM|\bnvidia|SXid")
 _STARTS = re.compile(r"NVRM: The NVIDIA GPU\b")
@@ -66,6 +71,8 @@ class KernelLog:
         if found is None or int(found["seq"]) <= self._last_sequence:
             return
         self._last_sequence = int(found["seq"])
+        if int(found["priority"]) >= _FROM_PROGRAMS:
+            return
         text = _text(found["text"])
         if not (_ABOUT_GPU.search(text) or (self._open is not None and "fallen off the bus" in text)):
             self._close()

@@ -37,6 +37,9 @@ from muster.pb.muster.reader.v1 import reader_pb2, reader_pb2_grpc
 
 T = TypeVar("T")
 
+_MOST_DEVICES = 256
+"""Each has a thread of its own; no machine has nearly so many."""
+
 
 class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
     """Answers the agent."""
@@ -78,13 +81,24 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
         if plane is None:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "plane: is required")
         response = reader_pb2.ReadResponse()
-        spent = self._session.nvml_seconds
+        worker = self._nvml_worker(request)
+        busy_before = 0.0 if worker is None else worker.busy_seconds
         unreadable = await self._planes[plane](getattr(request, plane), response)
         if unreadable is not None:
             response.error.error, response.error.detail = unreadable.reason, unreadable.detail
-        if plane.startswith("nvml"):
-            response.nvml_us = max(0, round((self._session.nvml_seconds - spent) * 1_000_000))
+        if worker is not None:
+            response.nvml_us = round((worker.busy_seconds - busy_before) * 1_000_000)
         return response
+
+    def _nvml_worker(self, request: Any) -> workers.Worker | None:
+        """Return the thread whose time is NVML's for this request: concurrent reads of other devices are not it."""
+        match request.WhichOneof("plane"):
+            case "nvml_system":
+                return self._session.driver.worker
+            case "nvml_device" if 0 <= request.nvml_device.index < _MOST_DEVICES:
+                return self._session.device_worker(request.nvml_device.index)
+            case _:
+                return None
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802, ARG002
         """Stream what happens, after one `ready` event that says what is registered."""
@@ -134,7 +148,7 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
                 return None
 
     async def _nvml_device(self, request: Any, response: Any) -> Unknown | None:
-        if not 0 <= request.index < 1 << 16:
+        if not 0 <= request.index < _MOST_DEVICES:
             return Unknown("INVALID_ARGUMENT", f"index {request.index}")
         match await self._devices.read_device(
             request.index, with_static=request.with_static, with_processes=request.with_processes

@@ -70,11 +70,6 @@ class Session:
             self._devices[index] = workers.Worker(f"nvml-device-{index}")
         return self._devices[index]
 
-    @property
-    def nvml_seconds(self) -> float:
-        """Time spent in NVML by calls that have returned."""
-        return sum(worker.busy_seconds for worker in (self.driver.worker, *self._devices.values()))
-
     async def begin(self) -> Unknown | None:
         """Start a read: NVML is open until `finish`. Or return why it is not; then there is nothing to finish."""
         refused = await self.open()

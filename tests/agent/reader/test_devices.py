@@ -78,6 +78,16 @@ async def test_two_gpus_lost_before_the_start_are_not_guessed(tmp_path):
         assert [gpu.uuid for gpu in devices if gpu.error] == ["unidentified-5", "unidentified-6"]
 
 
+@pytest.mark.parametrize("error", ["NO_PERMISSION", "NOT_FOUND", "UNKNOWN"])
+async def test_an_identifying_query_that_fails_is_the_gpus_error(tmp_path, error):
+    async with running(tmp_path) as world:
+        await world.nvml()
+        world.state = world.state.with_fault("nvmlDeviceGetHandleByIndex_v2", gpu=2, error=error)
+        devices = (await world.nvml()).devices
+        assert (devices[2].uuid, devices[2].error) == (world.uuids[2], error)
+        assert [gpu.error for gpu in devices].count("") == 7
+
+
 async def test_reset_required(tmp_path):
     async with running(tmp_path) as world:
         await world.nvml()

@@ -40,6 +40,14 @@ def test_records_about_other_things_are_left_out():
     assert texts(the_log) == ["nvidia 0000:1b:00.0: probe with driver nvidia failed with error -1"]
 
 
+def test_what_a_program_wrote_into_the_log_is_not_the_drivers_word():
+    the_log, told = log(
+        b"12,1,1,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1", b"4,2,1,-;NVRM: Xid (PCI:0000:1b:00): 31, pid=1"
+    )
+    assert [kernel_log.xid_of(record).xid.code for record in told] == [31]
+    assert len(the_log.records) == 1
+
+
 def test_a_record_is_taken_once_however_often_it_is_read():
     """After an overrun, or when the file is opened anew, the ring is read from its start."""
     the_log, told = log(b"3,5,1,-;NVRM: a", b"3,6,1,-;NVRM: b", b"3,5,1,-;NVRM: a", b"3,9,1,-;NVRM: c")
