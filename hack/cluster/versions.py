@@ -30,6 +30,8 @@ class Program:
     """Go packages with the variables gitVersion, gitMajor and gitMinor, which a release sets when it links."""
     manifests: str = ""
     """Folder of the module that kustomize renders to what the program needs in the API server."""
+    needs_c: bool = False
+    """Holds C code of its own, and is built with the machine's compiler."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +60,13 @@ LINES = {
 
 KUEUE = "v0.17.0"
 JOBSET = "v0.11.1"  # what this Kueue is built with (its go.mod)
+CONTAINERD = "v2.2.9"
+RUNC = "v1.4.4"
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """What `make cluster` starts, in the order of their start."""
+NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc")
+"""What a real node needs beside it."""
 
 _KUBERNETES_STAMPS = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -97,7 +103,20 @@ def programs(line: str) -> dict[str, Program]:
             version=JOBSET,
             manifests="config/default",
         ),
+        **{name: _containerd(name) for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
+        "runc": Program(
+            name="runc",
+            module="github.com/opencontainers/runc",
+            package="github.com/opencontainers/runc",
+            version=RUNC,
+            needs_c=True,
+        ),
     }
+
+
+def _containerd(name: str) -> Program:
+    module = "github.com/containerd/containerd/v2"
+    return Program(name=name, module=module, package=f"{module}/cmd/{name}", version=CONTAINERD)
 
 
 def _kubernetes(name: str, version: str) -> Program:

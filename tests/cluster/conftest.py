@@ -44,10 +44,21 @@ def line():
     """Return the Kubernetes line under test; skip where its programs are neither built nor brought along."""
     name = versions.line_name()
     known = versions.programs(name)
-    missing = [part for part in versions.CONTROL_PLANE if assets.find(known[part]) is None]
-    if missing:
-        pytest.skip(f"not built: {', '.join(missing)}")
+    need([known[part] for part in versions.CONTROL_PLANE])
     return name
+
+
+def need(programs):
+    """Skip where a program is missing: building is `make test-cluster`'s, a test has no minutes for it."""
+    missing = [program.name for program in programs if assets.find(program) is None]
+    if missing:
+        pytest.skip(assets.reason_missing(programs) or f"not built: {', '.join(missing)}")
+
+
+@pytest.fixture(name="need", scope="session")
+def need_fixture():
+    """Give need to test modules, which cannot import a conftest."""
+    return need
 
 
 @pytest.fixture(scope="session")
