@@ -123,6 +123,10 @@ class FeedPublisher:
             while True:
                 self._stream_ended.clear()
                 await self._follow_addresses(dialers)
+                for dialer in dialers.values():
+                    if dialer.done():
+                        # Only a fault of ours ends it, a callback's for one: better a restart than a feed that is mute.
+                        dialer.result()
                 try:
                     async with asyncio.timeout(RESOLVE_SECONDS):
                         await self._stream_ended.wait()
@@ -208,8 +212,8 @@ class FeedPublisher:
             del self._sessions[session.address]
             self._slices.pop(session.address, None)
             self.ended_streams += 1
-        self._choose()
         self._stream_ended.set()
+        self._choose()
 
     def _choose(self) -> None:
         """Obey the stream of the highest term ever heard; among equals, the one that is obeyed already."""

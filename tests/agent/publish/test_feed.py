@@ -174,7 +174,7 @@ async def test_a_slow_admitter_costs_nothing(world):
         world.agent(slow, address) as agent,
     ):
         await feedworld.until(lambda: len(agent.state.connected) == 2)
-        for turn in range(1000):
+        for turn in range(600):
             filler = tuple(f"plane {index}: {turn} {'x' * 1000}" for index in range(20))
             agent.publish(feedworld.a_report(free=turn % 4, unverified=filler), feedworld.TOPOLOGY)
             await asyncio.sleep(0.001)
@@ -182,7 +182,7 @@ async def test_a_slow_admitter_costs_nothing(world):
         await feedworld.until(lambda: feedworld.free_in(hub) == 5)
         released.set()
         await feedworld.until(lambda: free_at_last() == 5)
-        # 20 kB each: no more of the thousand than fit into the wire's own window, which gRPC lets grow to 4 MiB.
+        # 20 kB each: no more of the six hundred than fit into the wire's own window, which gRPC lets grow to 4 MiB.
         assert len(deltas()) < 400
         assert agent.ended_streams == 0
 
@@ -200,6 +200,23 @@ async def test_a_malformed_answer_ends_the_stream_and_it_is_tried_again(world):
         agent.publish(feedworld.a_report(), feedworld.TOPOLOGY)
         await feedworld.until(lambda: len(seen) >= 2)
         assert agent.ended_streams >= 1
+
+
+async def test_a_fault_of_our_own_ends_the_run_loudly(world):
+    """A callback that raises must not leave an agent that looks alive and tells nobody."""
+
+    def fail(_state):
+        raise RuntimeError("a fault of ours")
+
+    async with world.hub() as (_, address), asyncio.timeout(20):
+        publisher = feed.FeedPublisher(
+            addresses=(address,),
+            credentials=lambda: tls.channel_credentials(world.node("node-1")),
+            hello=feed.Hello(node="node-1", boot_id="b", start_counter=1, version=""),
+            on_state=fail,
+        )
+        with pytest.raises(RuntimeError, match="a fault of ours"):
+            await publisher.run()
 
 
 @pytest.mark.parametrize(
