@@ -153,6 +153,8 @@ def _is_counted(member: Member, view: ClusterView) -> bool:
 
 def _is_complete(record: GangRecord, uids: set[str] | frozenset[str]) -> bool:
     """Return whether these UIDs fill every podset."""
+    if len(uids) < record.gang.pods:
+        return False
     return all(
         sum(1 for member in record.members if member.podset == podset.name and member.uid in uids) >= podset.count
         for podset in record.gang.podsets

@@ -1,0 +1,134 @@
+"""Answers for a person and for a program."""
+
+import datetime
+
+import pytest
+from rich.console import Console
+
+from muster.cli import present
+from muster.model.admission import NodeCapacity
+from muster.model.reading import Known, Unknown
+from muster.model.report import (
+    DeviceReport,
+    DeviceState,
+    Finding,
+    Holder,
+    NodeReport,
+    ResourceReport,
+    Topology,
+    Verdict,
+)
+from muster.pb.muster.v1 import admission_pb2, inspect_pb2
+
+GPU = "nvidia.com/gpu"
+
+
+def a_node(name="n1", verdict=Verdict.OK, *, stale=False, resources=True):
+    finding = Finding(verdict=verdict, cause="GpuLostStillPromised", reason="GpuLost", detail="one GPU is lost")
+    resource = ResourceReport(
+        verdict=verdict,
+        advertised=Known(8),
+        present=Known(7),
+        free=Unknown("PlaneUnreadable"),
+        findings=() if verdict is Verdict.OK else (finding,),
+    )
+    report = NodeReport(
+        node=name,
+        taken_at=datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC),
+        verdict=verdict,
+        resources={GPU: resource} if resources else {},
+        devices=(
+            DeviceReport(uuid="GPU-0", state=DeviceState.HEALTHY, reason="Ok", holder=Holder.NONE),
+            DeviceReport(uuid="GPU-1", state=DeviceState.LOST, reason="GpuLost", holder=Holder.POD, pods=("a/b",)),
+        ),
+    )
+    return NodeCapacity(
+        node=name,
+        report=report,
+        topology=Topology(generation=1),
+        age_seconds=2.0,
+        stale=stale,
+        admissible={GPU: 3},
+        leased={GPU: 1},
+    )
+
+
+def shown(table):
+    console = Console(width=200, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return [line.split() for line in capture.get().splitlines()[1:]]
+
+
+def test_an_unknown_count_is_a_question_mark_and_never_zero():
+    (row,) = shown(present.nodes_table([a_node(verdict=Verdict.OVER)]))
+    assert row == ["n1", "OVER", "2.0s", GPU, "8", "7", "?", "3", "1", "GpuLostStillPromised", "(GpuLost)"]
+
+
+def test_a_stale_node_says_so_beside_its_last_verdict():
+    (row,) = shown(present.nodes_table([a_node(stale=True)]))
+    assert row[1:3] == ["STALE", "(OK)"]
+
+
+def test_a_node_without_resources_has_a_row():
+    assert shown(present.nodes_table([a_node(resources=False)])) == [["n1", "OK", "2.0s", "none", "is", "reported"]]
+
+
+def test_healthy_gpus_are_listed_when_asked_for():
+    assert [row[1] for row in shown(present.gpus_table([a_node()], everything=False))] == ["GPU-1"]
+    assert [row[1] for row in shown(present.gpus_table([a_node()], everything=True))] == ["GPU-0", "GPU-1"]
+
+
+FINE = {
+    "all is well": (a_node(), True),
+    "ends by itself": (a_node(verdict=Verdict.TRANSIENT), True),
+    "silent": (a_node(stale=True), False),
+    **{verdict.value: (a_node(verdict=verdict), False) for verdict in Verdict if verdict not in ("OK", "TRANSIENT")},
+}
+
+
+@pytest.mark.parametrize(("node", "expected"), FINE.values(), ids=FINE)
+def test_what_is_wrong_with_a_node(node, expected):
+    assert present.is_node_fine(node) is expected
+
+
+GANGS = {
+    "waiting": (inspect_pb2.GangStatus(state="waiting"), False),
+    "leased": (inspect_pb2.GangStatus(state="leased"), True),
+    "finished": (inspect_pb2.GangStatus(state="ended", ended_reason="Finished"), True),
+    "lost": (inspect_pb2.GangStatus(state="ended", ended_reason="LeaseLost"), False),
+}
+
+
+@pytest.mark.parametrize(("gang", "expected"), GANGS.values(), ids=GANGS)
+def test_what_is_wrong_with_a_gang(gang, expected):
+    assert present.is_gang_fine(gang) is expected
+
+
+def test_a_waiting_gang_in_lines():
+    gang = inspect_pb2.GangStatus(namespace="a", name="b", state="waiting")
+    why = gang.why
+    why.reason, why.summary, why.excluded_more = "NewTerm", "waiting 3s: needs 8 GPUs", 2
+    why.next_change.FromSeconds(72)
+    why.excluded.add(node="n1", resource=GPU, reason="GpuLost", detail="OVER GpuLost strict 0")
+    why.excluded.add(node="n2", resource=GPU, reason="NoSuchResource", detail="not on this node")
+    gang.delays.add(delays=["admission", "scheduling"]).length.FromSeconds(3)
+    assert present.gang_lines(gang) == [
+        "a/b is waiting",
+        "  NewTerm: waiting 3s: needs 8 GPUs",
+        "  n1: nvidia.com/gpu: GpuLost, OVER GpuLost strict 0",
+        "  and 3 nodes more, here unnamed",
+        "  can change by itself in 1m12s",
+        "  time so far: admission+scheduling 3.0s",
+    ]
+
+
+def test_a_lease_in_one_line_is_bounded():
+    places = [admission_pb2.Placement(node=f"n{index}", units=8) for index in range(10)]
+    assert present.places(places).endswith("n7 8 and 2 more")
+
+
+def test_json_keeps_the_reason_of_an_unknown_count():
+    (node,) = present.nodes_json([a_node()])
+    assert node["report"]["resources"][GPU]["free"] is None
+    assert node["report"]["resources"][GPU]["unknown"]["free"] == "PlaneUnreadable"
