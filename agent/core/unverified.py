@@ -12,6 +12,9 @@ from typing import Any
 from agent.model.snapshot import Snapshot
 from muster.model.reading import Known, Reading, Unknown
 
+MAX_TEXTS, MAX_CHARS = 64, 120
+"""Reasons come from outside: a handful of planes and checks times a few reasons each."""
+
 _PLANES = ("boot", "pci", "device_nodes", "kernel_log", "plugins", "dra", "cdi", "mps", "desired_mig")
 _CHECKS = ("mig", "recovery_action", "remap", "retired_pages_pending", "ecc", "fabric", "xids", "processes")
 _ABSENT_BY_NATURE = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NotSupported")
@@ -20,7 +23,7 @@ _ABSENT_BY_NATURE = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NotSupported")
 def texts(snapshot: Snapshot) -> tuple[str, ...]:
     """Return what could not be verified, sorted."""
     found = {*_planes(snapshot), *_checks(snapshot), *_cgroups(snapshot)}
-    return tuple(sorted(f"{name}: {reason}"[:120] for name, reason in found))
+    return tuple(sorted({f"{name}: {reason}"[:MAX_CHARS] for name, reason in found})[:MAX_TEXTS])
 
 
 def _planes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:

@@ -65,6 +65,7 @@ FATAL_XID = _bad(
     "xid-fatal", "FatalXid", Reason.XID, Remedy.DRAIN_AND_RESET_GPU,
     "the node is rebooted, or the driver's recovery action becomes readable and is none",
 )  # fmt: skip
+DRAINED = _bad("gpu-drained", "GpuDrained", Reason.MAINTENANCE, Remedy.INVESTIGATE, "the driver's drain state is off")
 CANNOT_JOIN = _bad(
     "H5", "UuidPrefixForms", Reason.CANNOT_JOIN, Remedy.INVESTIGATE, "the id joins to a device that the driver shows"
 )
@@ -78,7 +79,7 @@ UNREADABLE = Rule(
     clears_when="the GPU's identifying query succeeds",
 )
 
-RULES = (LOST, HANGS, HARDWARE, ACTION, PENDING, REMAP_FAILED, SRAM, FATAL_XID, CANNOT_JOIN, UNREADABLE)
+RULES = (LOST, HANGS, HARDWARE, ACTION, PENDING, REMAP_FAILED, SRAM, FATAL_XID, DRAINED, CANNOT_JOIN, UNREADABLE)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +215,15 @@ def _sram(gpu: planes.Gpu) -> Condition | None:
     return None
 
 
+def _drained(gpu: planes.Gpu) -> Condition | None:
+    """The driver takes no new client on a drained GPU."""
+    if gpu.drain == Known(True):  # noqa: FBT003
+        return Condition(
+            state=DeviceState.UNHEALTHY, reason=Reason.MAINTENANCE, rule=DRAINED, detail="the driver is draining it"
+        )
+    return None
+
+
 def _is_true(group: object, pick: Callable[..., object]) -> bool:
     return isinstance(group, Known) and pick(group.value) == Known(True)  # noqa: FBT003
 
@@ -242,4 +252,10 @@ def _xid_text(codes: list[int]) -> str:
     return f"Xid {named(str(code) for code in codes)}: {xid.policy_of(min(codes)).source}"
 
 
-_CHECKS: tuple[Callable[[planes.Gpu], Condition | None], ...] = (_recovery_action, _pending, _remap_failed, _sram)
+_CHECKS: tuple[Callable[[planes.Gpu], Condition | None], ...] = (
+    _recovery_action,
+    _pending,
+    _remap_failed,
+    _sram,
+    _drained,
+)

@@ -35,6 +35,7 @@ SILENT = {"recovery_action": Unknown("NOT_SUPPORTED")}
         ({"recovery_action": Known(RecoveryAction.DRAIN_P2P)}, "IgnoredXidNeedsReset", "unhealthy"),
         ({"remap": Known(planes.Remap(pending=Known(True)))}, "UncorrectableEccUnnoticed", "unhealthy"),
         ({"retired_pages_pending": Known(True)}, "UncorrectableEccUnnoticed", "unhealthy"),
+        ({"drain": Known(True)}, "GpuDrained", "unhealthy"),
         ({"remap": Known(planes.Remap(failed=Known(True)))}, "RowRemapFailed", "unhealthy"),
         ({"ecc": Known(planes.Ecc(sram_threshold_exceeded=Known(True)))}, "SramEccThreshold", "unhealthy"),
         ({"xids": xids(79), **SILENT}, "FatalXid", "unhealthy"),
