@@ -31,6 +31,8 @@ UNAVAILABLE = "ReaderUnavailable"
 _GRACE_SECONDS = 0.7
 """The reader keeps its own deadlines; this much later it is the reader that does not answer."""
 _CLOSE_SECONDS = 5.0
+_MOST_DEVICES = 256
+"""The reader serves no more; a count beyond it is not one of GPUs."""
 _RETRY_SECONDS = (0.2, 5.0)
 """First and longest pause before the stream is dialled again."""
 
@@ -126,7 +128,7 @@ class ReaderClient:
         self._memory.begin(found.generation, found.device_count)
         read = [
             self._read_device(index, with_static=with_static, with_processes=with_processes)
-            for index in range(found.device_count)
+            for index in range(min(found.device_count, _MOST_DEVICES))
         ]
         devices = self._memory.settle(await asyncio.gather(*read))
         timeouts = sum(gpu.error == "TIMEOUT" for gpu in devices)
