@@ -78,8 +78,8 @@ class AgentConfig:
 
     @property
     def coalesce_seconds(self) -> float:
-        """How long a wake-up waits for the next: at most 50 ms, so that an event meets its 250 ms."""
-        return min(0.05, self.poll_seconds / 10)
+        """How long a wake-up waits for the next: short, since an event has 250 ms until the admitter's view."""
+        return min(0.02, self.poll_seconds / 10)
 
     @property
     def ready_seconds(self) -> float:

@@ -6,11 +6,15 @@ import pathlib
 
 import pytest
 
+from agent import replay
 from agent.model import planes
+from agent.model.policy import Policy
 from agent.publish import capture, redact
+from agent.sources import capturefile
 from muster.model import jsonform
 
 EXAMPLES = sorted(pathlib.Path("tests/contracts/examples").glob("*.jsonl"))
+CAPTURES = sorted(pathlib.Path("tests/captures").glob("*.jsonl"))
 
 UID = "7c1c2f7e-1234-4abc-9def-0123456789ab"
 GPU = "GPU-5a6f0c1e-aaaa-bbbb-cccc-0123456789ab"
@@ -115,3 +119,26 @@ def test_a_plain_capture_is_the_observation():
     out = io.StringIO()
     capture.Writer(out, redacted=False).write(observation)
     assert jsonform.from_json(planes.Observation, json.loads(out.getvalue())) == observation
+
+
+def numbers(report):
+    """What a verdict says, without names."""
+    return report.verdict, {
+        name: (
+            resource.verdict,
+            resource.admit_strict,
+            resource.admit_lenient,
+            resource.pick_risk,
+            sorted(finding.cause for finding in resource.findings),
+        )
+        for name, resource in report.resources.items()
+    }
+
+
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
+def test_a_redacted_capture_gives_the_same_verdict(path):
+    """A bug report without names is as good as one with them."""
+    text = path.read_text().splitlines()
+    plain = capturefile.parse(text)
+    secret = capturefile.parse(json.dumps(line) for line in redacted(*map(json.loads, text)))
+    assert numbers(replay.last_report(secret, Policy())) == numbers(replay.last_report(plain, Policy()))

@@ -34,3 +34,13 @@ def test_halves_join_by_prefix():
             assert (second.process_alive, second.restarts, second.pod) == (Known(True), Known(1), "ns/p")
         case wrong:
             pytest.fail(str(wrong))
+
+
+def test_one_of_each_is_one_plugin():
+    """The process table does not always tell the prefix; a node's only plugin is its only plugin."""
+    nameless = kube.Plugin(process_alive=Known(True))
+    match merge.plugins(Known((nameless,)), Known((POD,))):
+        case Known((only,)):
+            assert (only.resource_prefix, only.pod, only.process_alive) == ("nvidia.com", "ns/p", Known(True))
+        case wrong:
+            pytest.fail(str(wrong))
