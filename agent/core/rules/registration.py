@@ -138,16 +138,18 @@ Cause = tuple[Rule, datetime.datetime | None]
 
 def _cause(context: Context, view: ResourceView | None, units: tuple[Unit, ...]) -> Cause:
     """Return the rule, and until when the state is normal."""
-    if view is None:
-        return _cause_of_absent_key(context)
-    if view.ids():
+    if view is not None and view.ids():
         return _cause_of_part(context, view, len(units))
     if sharing.is_mps_missing(context.snapshot):
         return MPS_AWAY, None
+    if not context.snapshot.api_server:
+        return _cause_of_zero(context)
+    if view is None:
+        return _cause_of_absent_key(context)
     capacity = count_of(view.capacity)
     if capacity is not None and capacity > 0:
         return _cause_of_zero_allocatable(context, units)
-    return _cause_of_zero(context, view)
+    return _cause_of_zero(context)
 
 
 def _cause_of_part(context: Context, view: ResourceView, units: int) -> Cause:
@@ -171,14 +173,14 @@ def _cause_of_zero_allocatable(context: Context, units: tuple[Unit, ...]) -> Cau
     return DOWN_IN_GRACE, None
 
 
-def _cause_of_zero(context: Context, view: ResourceView) -> Cause:
+def _cause_of_zero(context: Context) -> Cause:
     """0/0, or a GA without the name and no Node to compare with."""
     end = context.kubelet_end("kubelet-restart")
     if end is not None and _is_older_than_kubelet(context, socket=False) and _is_kubelet_older(context):
         return SOCKET_MISSED, None
     if end is not None and not _is_dead(context):
         return KUBELET_RESTARTED, end
-    if isinstance(view.capacity, Unknown) and not context.snapshot.api_server:
+    if not context.snapshot.api_server:
         return DOWN_IN_GRACE, None  # without a Node N/0 and 0/0 look the same: the earlier clock decides
     boot_end = context.boot_end()
     if boot_end is not None:
@@ -199,7 +201,11 @@ def _cause_of_absent_key(context: Context) -> Cause:
         return STARTING, boot_end
     if any(plugin.socket_dir for plugin in context.snapshot.plugins):
         return WRONG_ROOT, None
-    return (REPELLED, None) if _is_plugin_away(context) else _cause_of_silence(context, WAITING)
+    return (
+        (REPELLED, None)
+        if _is_plugin_away(context)
+        else _cause_of_silence(context, DOWN if _is_dead(context) else WAITING)
+    )
 
 
 def _is_kubelet_older(context: Context) -> bool:
