@@ -1,9 +1,27 @@
 """Log as JSON lines on standard error, whoever of ours logs and by which of the two libraries."""
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
+from typing import Any
 
-import structlog
+
+@contextlib.contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Make an import of the module fail while the block runs."""
+    modules: dict[str, Any] = sys.modules
+    before = modules.setdefault(module, None)
+    try:
+        yield
+    finally:
+        if before is None:
+            del modules[module]
+
+
+# For a console that is never shown here, structlog imports rich where it finds it: 4 MiB of an agent's 80.
+with _without("rich"):
+    import structlog
 
 
 def configure(level: str) -> None:
