@@ -1,0 +1,69 @@
+"""A fleet for one benchmark: fake machines, real programs, and nothing left of either afterwards.
+
+In: how many nodes and which settings differ. Out: a Fleet whose admitter and agents run, unscaled.
+
+Invariant: on any way out, Ctrl-C and SIGTERM included, every process has ended before the block is left, readers too. A
+reader leads a session of its own and ends with its agent; one that hangs in the fake driver may not, so they are
+remembered and looked after here.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psutil
+
+from hack.fakenode.fleet import Fleet
+from hack.fakenode.node import FakeNode
+
+_GONE_SECONDS = 5.0
+"""How long a reader may take to notice that its agent has ended."""
+
+
+@contextlib.contextmanager
+def fleet(nodes: int, settings: Mapping[str, str] | None = None) -> Iterator[Fleet]:
+    """Run a fleet of HGX H100 nodes for as long as the block runs."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as scratch:
+        folder = pathlib.Path(scratch)
+        machines = [FakeNode(folder, f"node-{number}") for number in range(nodes)]
+        made = Fleet(folder, machines, scale=1, settings=settings)
+        try:
+            made.start()
+            yield made
+        finally:
+            # Once is enough: what is ending must not be cut short.
+            handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+            readers = [reader for name in made.nodes for reader in _readers(made, name)]
+            made.stop()
+            _, alive = psutil.wait_procs(readers, timeout=_GONE_SECONDS)
+            for reader in alive:
+                reader.kill()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def reader_pid(running: Fleet, name: str) -> int:
+    """Return the pid of the reader that a node's agent has started."""
+    (reader,) = _readers(running, name)
+    return reader.pid
+
+
+def _readers(running: Fleet, name: str) -> list[psutil.Process]:
+    try:
+        return psutil.Process(running.pid(name)).children()
+    except (KeyError, psutil.NoSuchProcess):
+        return []  # Never started, or ended by itself.
+
+
+def machine() -> dict[str, Any]:
+    """Return what every figure must be read with."""
+    return {
+        "hardware": "fake",
+        "cpus": len(os.sched_getaffinity(0)),
+        "load_1m": round(os.getloadavg()[0], 1),
+    }
