@@ -88,8 +88,10 @@ def gang_lines(gang: inspect_pb2.GangStatus) -> list[str]:
         lines += [
             f"  {excluded.node}: {excluded.resource}: {excluded.reason}, {excluded.detail}" for excluded in telling
         ]
-        if more := len(gang.why.excluded) - len(telling) + gang.why.excluded_more:
-            lines.append(f"  and {more} nodes more, here unnamed")
+        if without := len(gang.why.excluded) - len(telling):
+            lines.append(f"  nodes without the resource: {without}")
+        if gang.why.excluded_more:
+            lines.append(f"  further nodes refused: {gang.why.excluded_more}")
         if gang.why.HasField("next_change"):
             lines.append(f"  can change by itself in {age(gang.why.next_change.ToMilliseconds() / 1000)}")
     if gang.HasField("lease"):

@@ -186,8 +186,10 @@ def test_a_lease_of_this_term_that_is_over_does_not_come_back():
 def test_a_lost_term_counter_is_noticed():
     """The state directory is gone; an agent knows a lease of the same term that this process never made."""
     book = a_book()
+    book.open(a_gang(name="early"), "client", NOW)
     book.decide(a_view(a_node("n1", 8, leases=(a_part(1),), lease_term=1)), NOW)
     assert book.estate.overtaken_by == 1
+    assert book.records["team-a/early"].state is GangState.WAITING
     book.renew(Terms(term=2, prefix="ignored", opens_at=NOW + 75))
     assert (book.terms.prefix, book.estate.overtaken_by) == ("t1-abc", 0)
     book.open(a_gang(name="other"), "client", NOW)
@@ -232,3 +234,37 @@ def test_leases_never_exceed_what_the_node_admitted_when_they_were_made(steps):
             assert node in before or node not in silent
             held = nodecapacity.outstanding(view.nodes[node].report.resources[GPU], leases, GPU)
             assert held <= units[node]
+
+
+CLAIMS = st.lists(
+    st.tuples(
+        st.sampled_from(["n0", "n1"]),
+        st.integers(0, 12),
+        st.integers(0, 3),
+        st.sampled_from(["r1", "r2", ""]),
+        st.sampled_from(["t1-old-1", "t1-old-2", "t2-abc-1", "nonsense", ""]),
+    ),
+    max_size=5,
+)
+
+
+@hypothesis.given(CLAIMS, st.integers(1, 10))
+def test_whatever_agents_claim_to_hold_nothing_is_granted_beyond_what_they_admit(claims, count):
+    """Orphans, true or invented, only ever take units away, and a gang ends up with one lease at most."""
+    units = {"n0": 8, "n1": 4}
+    held = dict.fromkeys(units, ())
+    for node, amount, per_pod, request_id, identifier in claims:
+        part = a_part(amount, units_per_pod=per_pod, request_id=request_id, identifier=identifier)
+        held[node] = (*held[node], part)
+    view = a_view(*(a_node(name, free, leases=held[name], term=2) for name, free in units.items()))
+    book = a_book(term=2)
+    book.open(a_gang(count=count), "client", NOW)
+    book.decide(view, NOW)
+    lease = book.records[KEY].lease
+    if lease is not None:
+        assert sum(place.pods for place in lease.placements) == count
+        for node in {place.node for place in lease.placements}:
+            mine = sum(place.units for place in lease.placements if place.node == node)
+            others = [one for one in book.leases()[node] if one.id != lease.id]
+            taken = nodecapacity.outstanding(view.nodes[node].report.resources[GPU], others, GPU)
+            assert mine <= max(0, units[node] - taken)

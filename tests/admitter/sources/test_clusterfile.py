@@ -8,6 +8,7 @@ import pytest
 from admitter.sources.clusterfile import ClusterFile, parse
 from muster.model import kube
 from muster.model.reading import Known
+from tests.admitter import admitters
 
 
 class Clock:
@@ -104,3 +105,17 @@ async def test_changes_are_sent_as_the_file_changes(path):
         assert await sent.get() == ("n1", 6)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_node_is_sent_its_slice_and_every_change_of_it(tmp_path, path):
+    """Through a whole admitter: at once when the agent connects, and again when the file is replaced."""
+    town = admitters.Town(tmp_path)
+    write(path, {"nodes": {"n1": a_slice(8), "n2": a_slice(1)}})
+    async with town.admitter(cluster_file=path) as (_, address), town.node(address, "n1") as node:
+        await admitters.until(lambda: sent_gpus(node) == [8])
+        write(path, {"nodes": {"n1": a_slice(5)}})
+        await admitters.until(lambda: sent_gpus(node) == [8, 5])
+
+
+def sent_gpus(node):
+    return [content.node_object.allocatable["nvidia.com/gpu"] for content in node.slices]

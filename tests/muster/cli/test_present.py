@@ -117,7 +117,8 @@ def test_a_waiting_gang_in_lines():
         "a/b is waiting",
         "  NewTerm: waiting 3s: needs 8 GPUs",
         "  n1: nvidia.com/gpu: GpuLost, OVER GpuLost strict 0",
-        "  and 3 nodes more, here unnamed",
+        "  nodes without the resource: 1",
+        "  further nodes refused: 2",
         "  can change by itself in 1m12s",
         "  time so far: admission+scheduling 3.0s",
     ]
