@@ -43,7 +43,7 @@ def measure(nodes: int, gpus: int, pods: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         cluster = run.start(pathlib.Path(folder) / "cluster", versions.line_name(), nodes=nodes, gpus=gpus)
         try:
-            scheduler = next(part for part in cluster.parts if part.name == "kube-scheduler")
+            scheduler = cluster.part("kube-scheduler")
             process = scheduler.process()
             assert process is not None
             before = scheduled(_metrics(cluster, scheduler))

@@ -11,7 +11,7 @@ import pathlib
 import sys
 import time
 
-from hack.cluster import assets, build, extensions, parts, run, versions
+from hack.cluster import assets, build, extensions, parts, realnode, run, versions
 
 FOLDER = pathlib.Path(".build") / "cluster"
 
@@ -26,9 +26,14 @@ def _start(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     try:
         cluster = run.start(
-            arguments.folder, arguments.line, wanted=arguments.wanted, nodes=arguments.nodes, gpus=arguments.gpus
+            arguments.folder,
+            arguments.line,
+            wanted=arguments.wanted,
+            nodes=arguments.nodes,
+            gpus=arguments.gpus,
+            real=arguments.real,
         )
-    except (run.NotStarted, build.Failed) as failed:
+    except (run.NotStarted, build.Failed, realnode.ImageRefused) as failed:
         print(f"cluster: {failed}", file=sys.stderr)
         return 3
     print(f"cluster: started in {time.monotonic() - began:.1f} s. export KUBECONFIG={cluster.kubeconfig}")
@@ -70,6 +75,7 @@ def main() -> int:
     )
     starting.add_argument("--nodes", type=int, default=0, help="fake nodes, 0 to 1000")
     starting.add_argument("--gpus", type=int, default=8, help="GPUs of each fake node")
+    starting.add_argument("--real", action="store_true", help="one node with a kubelet and containerd; needs root")
     starting.set_defaults(run=_start)
     stopping = commands.add_parser("stop", help="end what start started")
     stopping.add_argument("--keep", action="store_true", help="keep folder and logs")

@@ -51,6 +51,7 @@ PORTS = (
     *("etcd", "etcd-peer", "etcd-health"),
     *("kube-apiserver", "kube-controller-manager", "kube-scheduler", "fakenodes"),
     *("jobset", "jobset-webhook", "kueue", "kueue-webhook"),
+    *("kubelet", "kubelet-health"),
 )
 
 USERS = {
@@ -71,11 +72,15 @@ PROBES = {
     "fakenodes": ("fakenodes", "http", "/"),
     "jobset": ("jobset", "http", "/readyz"),
     "kueue": ("kueue", "http", "/readyz"),
+    "kubelet": ("kubelet-health", "http", "/healthz"),
 }
 """Part -> port, scheme and path that answer 200 when the part does its work."""
 
 
 def probe_url(layout: Layout, part: str) -> str:
+    """Return where a part is asked; empty for one that nobody can ask."""
+    if part not in PROBES:
+        return ""
     port, scheme, path = PROBES[part]
     return layout.url(port, scheme) + path
 

@@ -40,7 +40,9 @@ class Part:
     started: float
     """The process' start time as the kernel gives it; with the pid, its identity."""
     probe: str
+    """What answers 200 while the part works; empty where being alive is all there is to ask."""
     log: pathlib.Path
+    command: tuple[str, ...]
 
     def process(self) -> psutil.Process | None:
         """Return the process while it runs and is still the one that was started."""
@@ -61,7 +63,8 @@ def start(name: str, command: Sequence[str], *, probe: str, log: pathlib.Path) -
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
     pid = os.posix_spawn(command[0], [*command], os.environ, file_actions=actions, setsid=True)
-    return Part(name=name, pid=pid, started=psutil.Process(pid).create_time(), probe=probe, log=log)
+    started = psutil.Process(pid).create_time()
+    return Part(name=name, pid=pid, started=started, probe=probe, log=log, command=tuple(command))
 
 
 def client_context(authority: pathlib.Path, pair: pki.Pair) -> ssl.SSLContext:
@@ -75,6 +78,8 @@ def fault(part: Part, context: ssl.SSLContext) -> str:
     """Return what is wrong with a part, or an empty text."""
     if part.process() is None:
         return "not running"
+    if not part.probe:
+        return ""
     try:
         with opener(context).open(part.probe, timeout=ANSWER_SECONDS) as answer:
             return "" if answer.status == http.HTTPStatus.OK else f"answers {answer.status}"
@@ -102,22 +107,26 @@ def wait_until_ready(part: Part, context: ssl.SSLContext, *, seconds: float) -> 
 
 
 def stop(part: Part) -> None:
-    """End the process: politely first, then not."""
+    """End the process and everything below it: politely first, then not."""
     process = part.process()
     if process is None:
         # Where it was a child of this process and died by itself, it still waits to be asked how.
         with contextlib.suppress(ChildProcessError):
             os.waitpid(part.pid, os.WNOHANG)
         return
-    try:
-        process.terminate()
-        try:
-            process.wait(timeout=TERM_SECONDS)
-        except psutil.TimeoutExpired:
-            process.kill()
-            process.wait(timeout=TERM_SECONDS)
-    except psutil.NoSuchProcess:
-        pass
+    with contextlib.suppress(psutil.NoSuchProcess):
+        left = [process, *process.children(recursive=True)]
+        for end in (psutil.Process.terminate, psutil.Process.kill):
+            for each in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    end(each)
+            _, left = psutil.wait_procs(left, timeout=TERM_SECONDS)
+
+
+def restart(part: Part) -> Part:
+    """Stop a part and start it again as it was; return the new one."""
+    stop(part)
+    return start(part.name, part.command, probe=part.probe, log=part.log)
 
 
 def pss_mib(part: Part) -> float:

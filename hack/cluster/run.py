@@ -22,7 +22,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hack.cluster import assets, build, extensions, flags, grants, parts, pki, versions
+from hack.cluster import assets, build, extensions, flags, grants, parts, pki, realnode, versions
+from hack.cluster.parts import Part
 
 READY_SECONDS = 90.0  # a start takes seconds; CI machines with other work on both cores have needed more
 LOG_TAIL_LINES = 15
@@ -36,12 +37,17 @@ class Cluster:
 
     folder: pathlib.Path
     line: str
-    parts: tuple[parts.Part, ...]
+    parts: tuple[Part, ...]
+    node: realnode.Node | None = None
+    """The real node, where there is one."""
 
     @property
     def kubeconfig(self) -> pathlib.Path:
         """The administrator's; flags.USERS names the others."""
         return self.folder / "admin.kubeconfig"
+
+    def part(self, name: str) -> Part:
+        return next(part for part in self.parts if part.name == name)
 
     def kubeconfig_of(self, user: str) -> pathlib.Path:
         return self.folder / f"{user}.kubeconfig"
@@ -51,11 +57,17 @@ class NotStarted(Exception):
     """A part did not come up; the text says which, why, and where its log is."""
 
 
-def start(folder: pathlib.Path, line: str, *, wanted: Sequence[str] = (), nodes: int = 0, gpus: int = 8) -> Cluster:
-    """Start a control plane in `folder`, which must not hold one yet; then the `wanted` extensions and fake nodes."""
+def start(
+    folder: pathlib.Path, line: str, *, wanted: Sequence[str] = (), nodes: int = 0, gpus: int = 8, real: bool = False
+) -> Cluster:
+    """Start a control plane in `folder`, which must not hold one yet; then the `wanted` extensions and the nodes.
+
+    `real` adds one node with a kubelet and containerd; it needs root.
+    """
     known = versions.programs(line)
     added = [extension for name, extension in extensions.EXTENSIONS.items() if name in wanted]
-    binaries = build.ensure([known[name] for name in (*versions.CONTROL_PLANE, *(each.name for each in added))])
+    needed = (*versions.CONTROL_PLANE, *(each.name for each in added), *(versions.NODE if real else ()))
+    binaries = build.ensure([known[name] for name in needed])
     folder = folder.resolve()
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     authority = pki.create(folder / "pki", "ca")
@@ -77,10 +89,31 @@ def start(folder: pathlib.Path, line: str, *, wanted: Sequence[str] = (), nodes:
             fleet.append(f"--health-port={layout.ports['fakenodes']}")
             starting.launch({"fakenodes": [sys.executable, "-m", "hack.cluster.fakenodes", *fleet]})
             starting.wait()
+        if real:
+            _start_node(starting, layout, binaries, authority)
     except BaseException:
         stop(starting.cluster, keep=True)
         raise
     return starting.cluster
+
+
+def _start_node(
+    starting: "_Starting", layout: flags.Layout, binaries: Mapping[str, pathlib.Path], authority: pki.Authority
+) -> None:
+    """Start containerd and a kubelet inside its namespaces, and a device plugin outside."""
+    real = realnode.Node(folder=layout.folder / "node", ports=layout.ports)
+    starting.cluster = dataclasses.replace(starting.cluster, node=real)
+    realnode.write_files(real, layout, binaries, authority)
+    realnode.make_cgroups(real)
+    starting.launch({"containerd": realnode.containerd_command(real, binaries)})
+    realnode.import_image(real, binaries["ctr"])
+    namespace = starting.first_child("containerd")
+    kubelet = realnode.inside(namespace, str(binaries["kubelet"]), *realnode.kubelet_arguments(real, layout))
+    starting.launch({"kubelet": kubelet})
+    starting.wait()
+    starting.launch(
+        {"deviceplugin": [sys.executable, "-m", "hack.cluster.deviceplugin", *realnode.plugin_arguments(real)]}
+    )
 
 
 class _Starting:
@@ -98,22 +131,40 @@ class _Starting:
             self.cluster = dataclasses.replace(self.cluster, parts=(*self.cluster.parts, part))
             _write(self.cluster)
 
+    def first_child(self, name: str) -> int:
+        """Return the PID of the process that a part runs its own program in."""
+        part = self.cluster.part(name)
+        process = part.process()
+        children = process.children() if process else []
+        if not children:
+            raise NotStarted(f"{name}: not running; its log is {part.log}")
+        return children[0].pid
+
     def wait(self) -> None:
         """Wait until every part works."""
         for part in self.cluster.parts:
-            wrong = parts.wait_until_ready(part, self._context, seconds=READY_SECONDS)
-            if wrong:
-                tail = part.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
-                raise NotStarted("\n".join([f"{part.name}: {wrong}; its log is {part.log} and ends with:", *tail]))
+            _wait(part, self._context)
 
 
 def stop(cluster: Cluster, *, keep: bool = False) -> None:
     """End every part; remove the folder unless it is to be looked at."""
     for part in reversed(cluster.parts):
         parts.stop(part)
+    if cluster.node is not None:
+        realnode.remove_cgroups(cluster.node)
     (cluster.folder / "cluster.json").unlink(missing_ok=True)
     if not keep:
         shutil.rmtree(cluster.folder)
+
+
+def restart(cluster: Cluster, name: str) -> Cluster:
+    """Stop one part, if it still runs, and start it as it was; wait until it works."""
+    part = cluster.part(name)
+    started = parts.restart(part)
+    after = dataclasses.replace(cluster, parts=tuple(started if each == part else each for each in cluster.parts))
+    _write(after)
+    _wait(started, _context(cluster.folder))
+    return after
 
 
 def faults(cluster: Cluster) -> dict[str, str]:
@@ -129,15 +180,32 @@ def read(folder: pathlib.Path) -> Cluster | None:
     if not path.exists():
         return None
     form: dict[str, Any] = json.loads(path.read_text())
-    started = tuple(parts.Part(**{**entry, "log": pathlib.Path(entry["log"])}) for entry in form["parts"])
-    return Cluster(folder=folder.resolve(), line=form["line"], parts=started)
+    started = tuple(_part(entry) for entry in form["parts"])
+    ports = form["node_ports"]
+    real = realnode.Node(folder=folder.resolve() / "node", ports=ports) if ports else None
+    return Cluster(folder=folder.resolve(), line=form["line"], parts=started, node=real)
+
+
+def _part(entry: dict[str, Any]) -> Part:
+    return Part(**{**entry, "log": pathlib.Path(entry["log"]), "command": tuple(entry["command"])})
 
 
 def _write(cluster: Cluster) -> None:
-    form = {"line": cluster.line, "parts": [dataclasses.asdict(part) for part in cluster.parts]}
+    form = {
+        "line": cluster.line,
+        "parts": [dataclasses.asdict(part) for part in cluster.parts],
+        "node_ports": dict(cluster.node.ports) if cluster.node else {},
+    }
     path = cluster.folder / "cluster.json"
     path.with_suffix(".new").write_text(json.dumps(form, default=str, indent=1))
     path.with_suffix(".new").replace(path)
+
+
+def _wait(part: Part, context: ssl.SSLContext) -> None:
+    wrong = parts.wait_until_ready(part, context, seconds=READY_SECONDS)
+    if wrong:
+        tail = part.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        raise NotStarted("\n".join([f"{part.name}: {wrong}; its log is {part.log} and ends with:", *tail]))
 
 
 def _context(folder: pathlib.Path) -> ssl.SSLContext:

@@ -135,4 +135,4 @@ def _ask(connection):
 
 
 def _command(cluster, name):
-    return next(part for part in cluster.parts if part.name == name).process().cmdline()
+    return cluster.part(name).process().cmdline()

@@ -56,7 +56,7 @@ def test_status_of_a_running_cluster_ends_in_one_summary_line(cluster):
 
 def test_a_dead_part_makes_the_status_fail_and_stop_ends_the_others(new_cluster):
     cluster = new_cluster()
-    scheduler = next(part for part in cluster.parts if part.name == "kube-scheduler")
+    scheduler = cluster.part("kube-scheduler")
     scheduler.process().kill()
     scheduler.process().wait(timeout=10)
     done = command(cluster.folder, "status")

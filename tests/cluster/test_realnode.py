@@ -1,0 +1,135 @@
+"""A real kubelet: what it says of devices, to the API server and on its own sockets. Needs root and `MUSTER_REAL_NODE=1`.
+
+The questions are those that the fakes answer by faults.md section 1; where a kubelet answers otherwise the page is wrong.
+"""
+
+import json
+import os
+
+import grpc
+import pytest
+from lightkube.core import exceptions
+from lightkube.models import core_v1, meta_v1
+from lightkube.resources import core_v1 as core
+
+from hack.cluster import grants, image, parts, realnode, run, versions
+from muster.pb.kubelet.podresources.v1 import podresources_pb2 as pb
+from muster.pb.kubelet.podresources.v1 import podresources_pb2_grpc as rpc
+
+RESOURCE = "nvidia.com/gpu"
+DEVICES = 8
+
+
+@pytest.fixture(scope="module")
+def real(line, need, tmp_path_factory, request):
+    """Return a cluster with one real node."""
+    if os.environ.get("MUSTER_REAL_NODE") != "1":
+        pytest.skip("a real kubelet is started with MUSTER_REAL_NODE=1 only")
+    need([versions.programs(line)[name] for name in versions.NODE])
+    started = run.start(tmp_path_factory.mktemp("real"), line, real=True)
+    yield started
+    run.stop(run.read(started.folder), keep=bool(request.session.testsfailed))
+
+
+@pytest.fixture
+def admin(real):
+    connection = grants.client(real.kubeconfig)
+    yield connection
+    connection.close()
+
+
+def ask(real):
+    """Return (allocatable ids, ids by pod) as the pod-resources socket gives them."""
+    with grpc.insecure_channel(f"unix:{real.node.pod_resources}") as channel:
+        stub = rpc.PodResourcesListerStub(channel)
+        allocatable = stub.GetAllocatableResources(pb.AllocatableResourcesRequest(), timeout=10).devices
+        listed = stub.List(pb.ListPodResourcesRequest(), timeout=10).pod_resources
+    ids = {each for device in allocatable if device.resource_name == RESOURCE for each in device.device_ids}
+    held = {}
+    for pod in listed:
+        for container in pod.containers:
+            for device in container.devices:
+                held.setdefault(pod.name, set()).update(device.device_ids)
+    return ids, held
+
+
+def numbers(admin):
+    status = admin.get(core.Node, realnode.NAME).status
+    return (status.capacity or {}).get(RESOURCE), (status.allocatable or {}).get(RESOURCE)
+
+
+def a_pod(name, gpus):
+    resources = core_v1.ResourceRequirements(limits={RESOURCE: str(gpus)})
+    container = core_v1.Container(name="main", image=image.NAME, resources=resources)
+    spec = core_v1.PodSpec(containers=[container], hostNetwork=True, restartPolicy="Never")
+    return core.Pod(metadata=meta_v1.ObjectMeta(name=name, namespace="default"), spec=spec)
+
+
+@pytest.fixture
+def pod(admin, wait_for):
+    """Start pods in `default`, wait for a phase, and end them with the test."""
+    made = []
+
+    def start(name, gpus, phase="Running"):
+        wait_for(lambda: numbers(admin) == (str(DEVICES), str(DEVICES)), "the devices")
+        admin.create(a_pod(name, gpus))
+        made.append(name)
+        wait_for(lambda: admin.get(core.Pod, name, namespace="default").status.phase == phase, f"{name} to be {phase}")
+
+    def is_gone(name):
+        try:
+            admin.get(core.Pod, name, namespace="default")
+        except exceptions.ApiError:
+            return True
+        return False
+
+    yield start
+    for name in made:
+        admin.delete(core.Pod, name, namespace="default")
+        wait_for(lambda name=name: is_gone(name), f"the end of {name}")
+
+
+def test_the_node_is_ready_with_its_devices(admin, wait_for):
+    def is_ready():
+        conditions = admin.get(core.Node, realnode.NAME).status.conditions
+        return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+    wait_for(is_ready, "the node")
+    assert wait_for(lambda: numbers(admin) == (str(DEVICES), str(DEVICES)), "the devices")
+
+
+def test_a_pod_gets_a_device_and_pod_resources_shows_it(real, pod):
+    pod("one", 2)
+    allocatable, held = ask(real)
+    assert len(allocatable) == DEVICES
+    assert len(held["one"]) == 2
+    assert held["one"] <= allocatable, "S5: allocation does not lower what is allocatable"
+    checkpoint = json.loads(real.node.checkpoint.read_text())["Data"]
+    assert set(checkpoint["RegisteredDevices"][RESOURCE]) == allocatable
+    assert {device for entry in checkpoint["PodDeviceEntries"] for ids in entry["DeviceIDs"].values() for device in ids}
+
+
+def test_a_plugin_that_dies_leaves_capacity_and_takes_allocatable(real, admin, pod, wait_for):
+    """S2: N/0 at once; the pod keeps its devices in List, and GetAllocatableResources is empty."""
+    pod("one", 1)
+    now = run.read(real.folder)
+    parts.stop(now.part("deviceplugin"))
+    try:
+        assert wait_for(lambda: numbers(admin) == (str(DEVICES), "0"), "N/0")
+        allocatable, held = ask(real)
+        assert (allocatable, len(held["one"])) == (set(), 1)
+    finally:
+        run.restart(now, "deviceplugin")
+
+
+def test_a_kubelet_that_restarts_without_the_plugin_says_zero_of_zero(real, admin, pod, wait_for):
+    """S3: 0/0 directly, and the devices of running pods are remembered from the checkpoint."""
+    pod("one", 1)
+    now = run.read(real.folder)
+    parts.stop(now.part("deviceplugin"))
+    now = run.restart(now, "kubelet")
+    try:
+        assert wait_for(lambda: numbers(admin) == ("0", "0"), "0/0")
+        assert len(ask(real)[1]["one"]) == 1
+    finally:
+        run.restart(now, "deviceplugin")
