@@ -146,6 +146,18 @@ def test_never_raises_on_a_valid_observation(observation, api_server):
     assert jsonform.from_json(History, jsonform.to_json(history)) == history
 
 
+PLANES = [field.name for field in dataclasses.fields(Observation) if field.name not in ("schema", "node", "taken_at")]
+
+
+@hypothesis.given(timelines(), values.of(Observation), st.sets(st.sampled_from(PLANES), max_size=3))
+@hypothesis.settings(suppress_health_check=list(hypothesis.HealthCheck))
+def test_never_raises_when_single_planes_are_strange(timeline, strange, planes):
+    last = dataclasses.replace(timeline[-1], **{plane: getattr(strange, plane) for plane in planes})
+    _, reports = run([*timeline[:-1], last, timeline[-1]])
+    for resource in reports[-2].resources.values():
+        assert 0 <= known(resource.admit_strict) <= known(resource.admit_lenient)
+
+
 @hypothesis.given(timelines())
 def test_admits_are_within_what_is_advertised_and_present(timeline):
     for report in run(timeline)[1]:
