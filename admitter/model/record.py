@@ -73,14 +73,16 @@ def node_leases(record: GangRecord) -> dict[str, tuple[NodeLease, ...]]:
     result: dict[str, tuple[NodeLease, ...]] = {}
     if record.lease is None:
         return result
+    uids: dict[tuple[str, str], list[str]] = {}
+    for member in record.members:
+        uids.setdefault((member.node, member.podset), []).append(member.uid)
     for placement in record.lease.placements:
-        uids = (m.uid for m in record.members if (m.node, m.podset) == (placement.node, placement.podset))
         lease = NodeLease(
             id=record.lease.id,
             gang=record.key,
             resource=placement.resource,
             units=placement.units,
-            pod_uids=tuple(sorted(uids)),
+            pod_uids=tuple(sorted(uids.get((placement.node, placement.podset), ()))),
             request_id=record.gang.request_id,
             podset=placement.podset,
             units_per_pod=placement.units_per_pod,
