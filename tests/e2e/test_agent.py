@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -115,17 +116,17 @@ def agent(tmp_path_factory):
 
 def test_a_lost_gpu_comes_back_by_a_reset_that_a_release_allows(agent):
     """Strict capacity falls with the GPU; the driver is closed with proof, so that it can be reset; then all is back."""
-    socket = str(agent.node.folder / "agent.sock")
+    control = str(agent.node.folder / "agent.sock")
     agent.node.lose_gpu(3)
     agent.until_units("admit_strict", "0.0")
     agent.until_units("admit_lenient", "7.0")
     with pytest.raises(fakenvml.InUse):
         agent.node.reset_gpu(3)
-    closed = agent.command("release", "--control-socket", socket, "--minutes", "5")
+    closed = agent.command("release", "--control-socket", control, "--minutes", "5")
     assert (closed.returncode, closed.stdout) == (0, "NVML session: closed; open device files of ours: 0\n")
     agent.node.reset_gpu(3)
     agent.until_units("admit_lenient", "0.0")
-    opened = agent.command("release", "--control-socket", socket, "--minutes", "0")
+    opened = agent.command("release", "--control-socket", control, "--minutes", "0")
     assert (opened.returncode, opened.stdout) == (0, "NVML session: open; open device files of ours: 0\n")
     agent.until_units("admit_strict", "8.0")
 
@@ -162,8 +163,8 @@ def test_a_kubelet_that_goes_and_comes(agent):
 
 def test_capture_follows_replays_and_redacts(agent, tmp_path):
     """Lines are observations that replay judges alike; a redacted one names neither node nor GPU."""
-    socket = str(agent.node.folder / "agent.sock")
-    plain = agent.command("capture", "--control-socket", socket, "--follow", "2")
+    control = str(agent.node.folder / "agent.sock")
+    plain = agent.command("capture", "--control-socket", control, "--follow", "2")
     assert plain.returncode == 0
     lines = [jsonform.from_json(planes.Observation, json.loads(line)) for line in plain.stdout.splitlines()]
     assert [line.node for line in lines] == ["gpu-a1", "gpu-a1"]
@@ -171,7 +172,7 @@ def test_capture_follows_replays_and_redacts(agent, tmp_path):
     file = tmp_path / "capture.jsonl"
     file.write_text(plain.stdout)
     assert agent.command("replay", str(file)).returncode == 0
-    redacted = agent.command("capture", "--control-socket", socket, "--redact")
+    redacted = agent.command("capture", "--control-socket", control, "--redact")
     assert redacted.returncode == 0
     assert agent.node.uuid(0) not in redacted.stdout
     assert json.loads(redacted.stdout)["node"] == "node-1"
@@ -234,3 +235,15 @@ def test_bad_input_starts_nothing():
     assert done.returncode == 2
     assert done.stdout == ""
     assert "--poll-seconds" in done.stderr
+
+
+def test_an_address_in_use_is_bad_input(tmp_path):
+    """A socket that cannot be opened is told like any wrong setting, and nothing is left running."""
+    node = FakeNode(tmp_path, "gpu-a1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        flags = {**node.agent_flags(), "--metrics-address": f"127.0.0.1:{taken.getsockname()[1]}"}
+        command = [sys.executable, "-m", "agent.main", "run", *(part for flag in flags.items() for part in flag)]
+        done = subprocess.run(command, env=node.environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "--metrics-address" in done.stderr
+    assert not (node.folder / "agent.sock").exists()
