@@ -45,6 +45,8 @@ class Town:
                 "tls_certificate": files.certificate,
                 "tls_key": files.key,
                 "state_dir": self.folder / "state",
+                # The nodes of these tests send no heartbeats, and a busy machine is slow.
+                "node_ttl_seconds": 300.0,
                 "decision_log": self.folder / "decisions.jsonl",
                 **settings,
             }
