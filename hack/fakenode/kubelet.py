@@ -143,6 +143,7 @@ class FakeKubelet:
         self._calls = {"List": 0, "GetAllocatableResources": 0}
         self._watcher: asyncio.Task[None] | None = None
         self._following = asyncio.Lock()
+        self._servers = 0
         self._seen: bytes | None = None
 
     async def __aenter__(self) -> Self:
@@ -207,8 +208,14 @@ class FakeKubelet:
             ),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods),))
-        server.add_insecure_port(f"unix:{self._socket_path}")
+        # gRPC unlinks the path it was given some time after a server has stopped, and would take its successor's socket
+        # away. It gets a path of its own, and the file is moved to where the kubelet's socket is.
+        self._servers += 1
+        own = self._socket_path.with_name(f"{self._socket_path.name}.{self._servers}")
+        own.unlink(missing_ok=True)
+        server.add_insecure_port(f"unix:{own}")
         await server.start()
+        own.replace(self._socket_path)
         self._server = server
 
     async def _close(self) -> None:
