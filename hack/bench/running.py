@@ -20,6 +20,7 @@ import psutil
 from hack.fakenode.fleet import Fleet
 from hack.fakenode.node import FakeNode
 
+_MEMORY = pathlib.Path("/dev/shm")
 _GONE_SECONDS = 5.0
 """How long a reader may take to notice that its agent has ended."""
 
@@ -28,7 +29,7 @@ _GONE_SECONDS = 5.0
 def fleet(nodes: int, settings: Mapping[str, str] | None = None) -> Iterator[Fleet]:
     """Run a fleet of HGX H100 nodes for as long as the block runs."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix="muster-bench-", dir=_in_memory(), ignore_cleanup_errors=True) as scratch:
         folder = pathlib.Path(scratch)
         machines = [FakeNode(folder, f"node-{number}") for number in range(nodes)]
         made = Fleet(folder, machines, scale=1, settings=settings)
@@ -45,6 +46,17 @@ def fleet(nodes: int, settings: Mapping[str, str] | None = None) -> Iterator[Fle
                 reader.kill()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
+
+
+def _in_memory() -> pathlib.Path | None:
+    """Return a folder on tmpfs, where an agent keeps its evidence on a node; None: wherever there is one.
+
+    On a disk every change of evidence waits for the disk, which a node's agent does not. The fake driver is loaded from
+    there too, so a folder that nothing may be run from does not do.
+    """
+    if not os.access(_MEMORY, os.W_OK) or os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC:
+        return None
+    return _MEMORY
 
 
 def reader_pid(running: Fleet, name: str) -> int:
