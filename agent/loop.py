@@ -138,7 +138,10 @@ class Loop:
         while True:
             await self._session_due.wait()
             self._session_due.clear()
-            await self._session.follow(self._evidence.history, self._clock.utc())
+            try:
+                await self._session.follow(self._evidence.history, self._clock.utc())
+            except Exception as error:  # noqa: BLE001 -- the next cycle follows too, and says it with all its consequences
+                _LOG.error("the NVML session could not be followed", error=repr(error), exc_info=error)
 
     async def run(self) -> None:
         """Run cycles until cancelled."""
@@ -180,6 +183,12 @@ class Loop:
                 )
             history, report = self._judge(self._evidence.history, sample.observation, sample.api_server)
             self._topology = self._topology_of(sample.observation.nvml, self._topology)
+        except asyncio.CancelledError as error:
+            # gRPC also raises it in whoever waits for a call on a channel that was closed; that must not end the loop.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self._fail(error, started)
         except Exception as error:  # noqa: BLE001 -- the one broad catch: whatever it is, the feed must hear of it
             self._fail(error, started)
         else:
@@ -206,7 +215,7 @@ class Loop:
         )
         self._say(report, now - started, sample.attempts)
 
-    def _fail(self, error: Exception, started: float) -> None:
+    def _fail(self, error: BaseException, started: float) -> None:
         self._board.events["failed_cycles"] += 1
         _LOG.error(
             "cycle failed: the node is published as BLIND", error=f"{type(error).__name__}: {error}", exc_info=error

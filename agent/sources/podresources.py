@@ -7,7 +7,8 @@ Invariant: an answer is whole or Unknown. In particular ResourceExhausted is nev
 not parse is `Garbage`, whatever could be salvaged from it.
 
 Entries come sorted: the kubelet walks maps, and two answers that say the same must be equal (sample.py compares them).
-A channel that has failed is dropped, so that gRPC's back-off never delays the first look at a restarted kubelet.
+A channel that has failed is dropped, so that gRPC's back-off never delays the first look at a restarted kubelet. Each
+method has a channel of its own: closing one cancels whatever else is under way on it.
 
 Not here: joining ids to GPUs (core), and whether two answers agree (sample.py).
 """
@@ -64,7 +65,7 @@ class PodResources:
     def __init__(self, socket_path: pathlib.Path, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self._path = socket_path
         self._deadline = deadline_seconds
-        self._channel: grpc.aio.Channel | None = None
+        self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def read_allocatable(self) -> Reading[tuple[planes.DeviceIds, ...]]:
         """Ask for what is advertised, per device and NUMA node."""
@@ -75,23 +76,33 @@ class PodResources:
         return await self._call("List", pb.ListPodResourcesResponse, pods_from_pb)
 
     async def close(self) -> None:
-        """Drop the connection; a later read opens another."""
-        channel, self._channel = self._channel, None
+        """Drop all connections; a later read opens others."""
+        for method in tuple(self._channels):
+            await self._drop(method)
+
+    async def _drop(self, method: str) -> None:
+        channel = self._channels.pop(method, None)
         if channel is not None:
             await channel.close(grace=None)
 
     async def _call(self, method: str, answer: Callable[[], Any], convert: Callable[[Any], T]) -> Reading[T]:
         missing = _missing(self._path)
         if missing is not None:
-            await self.close()
+            await self._drop(method)
             return missing
-        call = self._connected().unary_unary(
+        call = self._connected(method).unary_unary(
             f"{_SERVICE}/{method}", request_serializer=None, response_deserializer=None
         )
         try:
             data: bytes = await call(b"", timeout=self._deadline)
         except grpc.aio.AioRpcError as error:
             return await self._failed(method, error)
+        except asyncio.CancelledError:
+            # Ours to pass on only if we are cancelled; a second call on a channel that the first one dropped gets it too.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return Unknown("Cancelled", f"{method}: the connection was dropped")
         message = answer()
         try:
             message.ParseFromString(data)
@@ -101,14 +112,14 @@ class PodResources:
 
     async def _failed(self, method: str, error: grpc.aio.AioRpcError) -> Unknown:
         if error.code() is grpc.StatusCode.UNAVAILABLE:
-            await self.close()
+            await self._drop(method)
             refusal = await asyncio.to_thread(_refusal, self._path)
             if refusal is not None:
                 return refusal
         return Unknown(_REASONS[error.code()], f"{method}: {_one_line(error.details())}")
 
-    def _connected(self) -> grpc.aio.Channel:
-        if self._channel is None:
+    def _connected(self, method: str) -> grpc.aio.Channel:
+        if method not in self._channels:
             options = [
                 ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
                 ("grpc.enable_http_proxy", 0),
@@ -116,8 +127,8 @@ class PodResources:
                 ("grpc.default_authority", "localhost"),
                 ("grpc.use_local_subchannel_pool", 1),
             ]
-            self._channel = grpc.aio.insecure_channel(f"unix:{self._path}", options=options)
-        return self._channel
+            self._channels[method] = grpc.aio.insecure_channel(f"unix:{self._path}", options=options)
+        return self._channels[method]
 
 
 def devices_from_pb(message: pb.AllocatableResourcesResponse) -> tuple[planes.DeviceIds, ...]:

@@ -248,6 +248,35 @@ async def test_a_failure_at_any_step_takes_the_numbers_out_and_heals(step, monke
         assert world.feed.published[-1][0].verdict is Verdict.OK
 
 
+async def test_a_cancelled_call_does_not_end_the_loop():
+    """gRPC raises CancelledError for a call whose channel closed; only cancelling the loop itself ends it."""
+    world = World()
+    with structlog.testing.capture_logs():
+        async with world.running():
+            await world.clock.advance(1)
+            world.sampler.error = asyncio.CancelledError()
+            await world.clock.advance(5)
+            assert world.feed.published[-1][0].verdict is Verdict.BLIND
+            world.sampler.error = None
+            await world.clock.advance(5)
+    assert world.feed.published[-1][0].verdict is Verdict.OK
+
+
+async def test_a_session_that_cannot_be_followed_is_tried_again():
+    """A failure beside the cycles is said and ends nothing."""
+    world = World()
+    world.session.error = RuntimeError("boom")
+    minding = asyncio.create_task(world.loop.mind_session())
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            world.loop.wake("Slice")
+            await fakes.settle()
+    minding.cancel()
+    await asyncio.gather(minding, return_exceptions=True)
+    assert world.session.followed == 2
+    assert [line["log_level"] for line in logs] == ["error", "error"]
+
+
 async def test_a_failure_before_any_report_publishes_nothing():
     """There is nothing true to say yet; the admitter does not count the node."""
     world = World()

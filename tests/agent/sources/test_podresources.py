@@ -173,6 +173,24 @@ async def test_a_restarted_kubelet_is_read_again_at_once(node, client, paths):
     assert await client.read_allocatable() == Known(())
 
 
+async def test_a_kubelet_that_dies_under_both_calls_cancels_nobody(node, client, paths):
+    """Each method fails by itself: dropping the connection of one must not raise in the other."""
+    hang = Fault(kind=FaultKind.HANG)
+    for _ in range(10):
+        state.edit(paths[0], state.with_faults(list_fault=hang, allocatable_fault=hang))
+        asked = [
+            asyncio.ensure_future(read()) for read in (client.read_pods, client.read_allocatable) for _ in range(3)
+        ]
+        await asyncio.sleep(0.05)
+        state.edit(paths[0], state.with_socket(SocketState.REFUSING), state.with_faults())
+        await node.settled()
+        answers = await asyncio.gather(*asked, client.read_pods(), client.read_allocatable(), return_exceptions=True)
+        assert all(isinstance(answer, Unknown) for answer in answers), answers
+        state.edit(paths[0], state.with_socket(SocketState.SERVING))
+        await node.settled()
+        assert isinstance(await client.read_pods(), Known)
+
+
 def test_every_status_code_has_a_reason():
     """A new gRPC status must be given a reason."""
     assert set(podresources._REASONS) == set(grpc.StatusCode)
