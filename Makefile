@@ -8,7 +8,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# Two workers: the end-to-end tests start whole programs, and small machines have two cores. A file stays on one worker.
+# Two workers, a file on one of them; then the end-to-end tests, alone: they start whole programs and keep their own time.
 WORKERS ?= 2
 ARGS ?=
 
@@ -26,7 +26,8 @@ demo: venv ## The story in under 90 s: fake GPUs, real programs (ARGS="--json" f
 
 .PHONY: test
 test: venv ## All tests and doctests
-	@$(PYTEST) -n $(WORKERS) --dist loadfile --doctest-modules --ignore=muster/pb tests agent admitter muster hack $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not e2e" --doctest-modules --ignore=muster/pb tests agent admitter muster hack $(ARGS)
+	@$(PYTEST) -m e2e tests $(ARGS)
 
 .PHONY: test-fast
 test-fast: venv ## Tests that start no whole programs
@@ -69,3 +70,24 @@ requirements: ## Compile requirements/*.txt with the pinned uv (ARGS="--upgrade"
 clean: ## Remove what the targets above made
 	rm -rf .venv .build .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A real control plane (docs/cluster.md). The first time, Go compiles it for minutes, into ~/.cache/muster.
+# ARGS="--nodes 8 --with kueue"; MUSTER_CLUSTER_LINE=1.35 for the older Kubernetes.
+CLUSTER_PROGRAMS := etcd kube-apiserver kube-controller-manager kube-scheduler jobset kueue
+
+.PHONY: cluster
+cluster: venv ## A real control plane on loopback, built when it is missing
+	@$(BIN)/python -m hack.cluster start $(ARGS)
+
+.PHONY: cluster-stop
+cluster-stop: venv ## End what make cluster started
+	@$(BIN)/python -m hack.cluster stop $(ARGS)
+
+.PHONY: cluster-status
+cluster-status: venv ## Say which parts work; exit status 1 if one does not
+	@$(BIN)/python -m hack.cluster status
+
+.PHONY: test-cluster
+test-cluster: venv ## Tests on a real control plane, fake nodes, Kueue and JobSet; builds them first
+	@$(BIN)/python -m hack.cluster.build $(CLUSTER_PROGRAMS) >/dev/null || ! command -v go >/dev/null
+	@MUSTER_CLUSTER_TESTS=1 $(PYTEST) tests/cluster $(ARGS)

@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 from rich.console import Console
@@ -34,7 +35,6 @@ def main() -> int:
     parser.add_argument("--keep", type=pathlib.Path, help="keep the programs' logs in this folder")
     arguments = parser.parse_args()
     console = Console(stderr=arguments.json, highlight=False, soft_wrap=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     steps: list[Step] = []
     problem = ""
@@ -42,8 +42,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="muster-", ignore_cleanup_errors=True) as scratch:
             folder = arguments.keep or pathlib.Path(scratch)
             folder.mkdir(parents=True, exist_ok=True)
-            asyncio.run(asyncio.wait_for(_play(folder, console, steps), LONGEST_SECONDS))
-    except KeyboardInterrupt:
+            asyncio.run(_bounded(_play(folder, console, steps)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
         problem = "interrupted"
     except TimeoutError:
         problem = f"not done within {LONGEST_SECONDS:g} s"
@@ -58,11 +58,21 @@ def main() -> int:
     return 0 if ok else 2 if problem else 1
 
 
+async def _bounded(playing: Coroutine[Any, Any, None]) -> None:
+    """Play until the end, a signal or the longest time. A signal cancels the task, so that everything is put away."""
+    task = asyncio.ensure_future(playing)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    await asyncio.wait_for(task, LONGEST_SECONDS)
+
+
 async def _play(folder: pathlib.Path, console: Console, steps: list[Step]) -> None:
     console.print(
         "[bold]Muster[/bold]: one admitter, four agents, each with its own reader, fake driver and fake kubelet."
     )
-    console.print(f"Hardware is fake, the programs are the real ones. Fault durations are scaled by {SCALE:g}.\n")
+    console.print(
+        f"Hardware is fake, the programs are the real ones. Fault durations run {1 / SCALE:g} times as fast.\n"
+    )
     nodes = [FakeNode(folder, name) for name in story.WHOLE]
     sliced = FakeNode(folder, story.SLICED, "dgx-a100")
     sliced.restart_plugin(with_mig(sliced, (("3g.40gb", 0), ("3g.40gb", 4))))
@@ -91,7 +101,7 @@ def _as_json(steps: list[Step], *, ok: bool, problem: str, seconds: float) -> di
     return {
         "demo": "muster",
         "hardware": "fake",
-        "time_scale": SCALE,
+        "time_scale": 1 / SCALE,
         "ok": ok,
         "problem": problem,
         "seconds": round(seconds, 1),

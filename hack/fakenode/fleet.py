@@ -10,6 +10,7 @@ Not here: what is done to the fleet (hack/demo, hack/bench, tests/e2e).
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -51,6 +53,8 @@ class Fleet:
         self.scale = scale
         self._extra = dict(settings or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._starting = threading.Lock()
+        self._is_over = False
         authority = pki.create(folder / "pki")
         self._admitter_files = authority.issue_admitter()
         self._node_files = {name: authority.issue_node(name) for name in self.nodes}
@@ -67,14 +71,20 @@ class Fleet:
     def start(self) -> None:
         """Start everything; it takes a few seconds until all of it serves."""
         self.publish()
-        for node in self.nodes.values():
-            node.start()
-        self.start_admitter()
-        for name in self.nodes:
-            self.start_agent(name)
+        starts = [node.start for node in self.nodes.values()]
+        starts.append(self.start_admitter)
+        starts.extend(functools.partial(self.start_agent, name) for name in self.nodes)
+        for start in starts:
+            # Whoever stops the fleet meanwhile, from another thread, must find all that there is to stop.
+            with self._starting:
+                if self._is_over:
+                    return
+                start()
 
     def stop(self) -> None:
         """End everything that was started here."""
+        with self._starting:
+            self._is_over = True
         for name in tuple(self._processes):
             self.kill(name, signal.SIGTERM)
         for node in self.nodes.values():
