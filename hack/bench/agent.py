@@ -52,8 +52,10 @@ def _cpu(pids: dict[str, int]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--warm-up", type=float, default=15.0, help="seconds before the measurement")
+    parser.add_argument("--seconds", type=running.at_least(1, float), default=60.0)
+    parser.add_argument(
+        "--warm-up", type=running.at_least(0, float), default=15.0, help="seconds before the measurement"
+    )
     arguments = parser.parse_args()
     try:
         figures = measure(arguments.seconds, arguments.warm_up)

@@ -191,8 +191,10 @@ def _say(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=100, help="Xids")
-    parser.add_argument("--polled", type=int, default=100, help="GPUs lost without an event")
+    parser.add_argument("--events", type=running.at_least(1, int), default=100, help="Xids")
+    parser.add_argument(
+        "--polled", type=running.at_least(_NODES, int), default=100, help="GPUs lost without an event, over all nodes"
+    )
     arguments = parser.parse_args()
     try:
         figures = asyncio.run(asyncio.wait_for(measure(arguments.events, arguments.polled), _LONGEST_SECONDS))

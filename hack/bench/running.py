@@ -7,18 +7,22 @@ reader leads a session of its own and ends with its agent; one that hangs in the
 remembered and looked after here.
 """
 
+import argparse
 import contextlib
+import math
 import os
 import pathlib
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import psutil
 
 from hack.fakenode.fleet import Fleet
 from hack.fakenode.node import FakeNode
+
+T = TypeVar("T", int, float)
 
 _MEMORY = pathlib.Path("/dev/shm")
 _GONE_SECONDS = 5.0
@@ -70,6 +74,19 @@ def _readers(running: Fleet, name: str) -> list[psutil.Process]:
         return psutil.Process(running.pid(name)).children()
     except (KeyError, psutil.NoSuchProcess):
         return []  # Never started, or ended by itself.
+
+
+def at_least(least: float, kind: Callable[[str], T]) -> Callable[[str], T]:
+    """Return an argparse type: a finite number that is not below `least`."""
+
+    def parse(text: str) -> T:
+        value = kind(text)
+        if not least <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text} is not a number from {least:g} up")
+        return value
+
+    parse.__name__ = "number"  # How argparse calls it when `kind` refuses the text.
+    return parse
 
 
 def machine() -> dict[str, Any]:
