@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime
 import functools
 import time
@@ -12,6 +13,7 @@ from admitter.sources import feeds
 from agent.publish import feed
 from hack import pki
 from muster import tls
+from muster.model import delta as deltas
 from muster.model import pbform, protocol, report
 from muster.model.reading import Known
 from muster.pb.muster.v1 import feed_pb2
@@ -194,3 +196,18 @@ def free_in(hub, node="node-1"):
     """Units that the hub's view says may be admitted on a node; None: the node is not there."""
     state = hub.view().nodes.get(node)
     return None if state is None else state.report.resources["nvidia.com/gpu"].admit_strict.value
+
+
+def a_delta(base, free=8, *, was=8, sequence=None):
+    change = deltas.diff(a_report(free=was), a_report(free=free), base=base)
+    return pbform.fill(feed_pb2.Delta(), dataclasses.replace(change, sequence=sequence or base + 1))
+
+
+@contextlib.asynccontextmanager
+async def a_settled_wire(world, address, hub, **fields):
+    """A stream whose snapshot, sequence 1 with eight free units, is in."""
+    async with world.wire(address) as wire:
+        await wire.greet(**fields)
+        await wire.say(snapshot=a_snapshot())
+        await until(lambda: free_in(hub) == 8)
+        yield wire

@@ -136,7 +136,7 @@ class Fabric:
     """All zero: a single-node fabric, shared with nobody."""
     clique: Reading[int] = NOT_COLLECTED
     summary: Reading[FabricSummary] = NOT_COLLECTED
-    health: Mapping[str, str] = codec.mapping()
+    health: Mapping[str, str] = codec.mapping(mixed=True)
     """Health mask, field -> value as topology.md section 1.2 names them, as text."""
 
 

@@ -46,6 +46,8 @@ class Mark:
     """JSON: written even when it is the default."""
     feed_only: bool = False
     """Not in JSON at all."""
+    mixed: bool = False
+    """JSON: numbers and booleans may stand among the map's texts; the model keeps them as text."""
 
 
 _PLAIN = Mark()
@@ -90,9 +92,9 @@ def feed_only(default: T) -> T:
 EMPTY: Mapping[str, Any] = types.MappingProxyType({})
 
 
-def mapping() -> Any:
+def mapping(*, mixed: bool = False) -> Any:
     """Declare a read-only mapping that is empty by default."""
-    return dataclasses.field(default_factory=lambda: EMPTY)
+    return dataclasses.field(default_factory=lambda: EMPTY, metadata={_MARK: Mark(mixed=mixed)})
 
 
 def freeze(items: Mapping[str, T]) -> Mapping[str, T]:

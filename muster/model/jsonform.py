@@ -97,6 +97,8 @@ def from_json(cls: type[T], data: Any, path: str = "$") -> T:
 
 
 def _parse_field(mark: codec.Mark, shape: Shape, data: Any, path: str, name: str, reasons: Any) -> Any:
+    if mark.mixed and isinstance(data, Mapping):
+        data = {key: str(item).lower() if isinstance(item, bool | int) else item for key, item in data.items()}
     if shape.kind != "reading":
         return _parse(shape, data, path)
     assert shape.item is not None
@@ -163,9 +165,6 @@ def _parse_map(shape: Shape, data: Any, path: str) -> Mapping[str, Any]:
 
 
 def _parse_value(shape: Shape, data: Any, path: str) -> Any:
-    if shape.type is str and isinstance(data, bool | int):
-        # Only fabric.health mixes them (capture.schema.json); the model keeps its values as text.
-        return str(data).lower()
     if shape.type is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if not isinstance(data, shape.type) or (shape.type is int and isinstance(data, bool)):

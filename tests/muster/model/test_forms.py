@@ -77,6 +77,13 @@ def test_what_does_not_fit_is_named(data, path):
     assert caught.value.path == path
 
 
+def test_only_the_fabrics_health_mixes_numbers_among_texts():
+    fabric = jsonform.from_json(planes.Fabric, {"state": "completed", "health": {"a": 1, "b": True, "c": "x"}})
+    assert dict(fabric.health) == {"a": "1", "b": "true", "c": "x"}
+    with pytest.raises(codec.Malformed, match="expected str"):
+        jsonform.from_json(planes.Boot, {"id": 7, "at": "2026-12-01T10:00:00Z"})
+
+
 def test_an_unknown_enum_number_is_unknown_where_the_model_has_room():
     message = planes_pb2.Gpu(uuid="GPU-1")
     message.recovery_action = 77
