@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 from agent import clock
-from agent.reader import config, kernel_follow, kernel_log, observer, processes, serve, session, watchers
+from agent.reader import config, jsonlog, kernel_follow, kernel_log, observer, processes, serve, session, watchers
 from muster.model.reading import Known, Unknown
 
 _log = logging.getLogger("muster.reader")
@@ -24,7 +24,7 @@ _log = logging.getLogger("muster.reader")
 
 def run(settings: config.ReaderConfig) -> int:
     """Serve until there is a reason to end, and return the exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
+    jsonlog.configure(logging.INFO)
     code, reason = asyncio.run(_serve(settings))
     _log.info("reader ends: %s (exit code %d)", reason, code)
     return code

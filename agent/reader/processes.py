@@ -23,6 +23,8 @@ _PREFIX = "nvidia.com"
 _OWN = pathlib.Path("/proc")
 _COMM_LENGTH = 15
 """The kernel cuts a process name to this."""
+_LATEST_BOOT = 1 << 34
+"""The year 2514: what is later would overflow when a process's age is added to it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +40,17 @@ def read_boot(proc_root: pathlib.Path) -> Reading[planes.Boot]:
     try:
         boot_id = (proc_root / "sys/kernel/random/boot_id").read_text().strip()
         return Known(planes.Boot(id=boot_id, at=_boot_time(proc_root)))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, IndexError) as error:
         return Unknown("Unreadable", str(error))
 
 
 def _boot_time(proc_root: pathlib.Path) -> datetime.datetime:
     for line in (proc_root / "stat").read_text().splitlines():
         if line.startswith("btime "):
-            return datetime.datetime.fromtimestamp(int(line.split()[1]), datetime.UTC)
+            seconds = int(line.split()[1])
+            if not 0 <= seconds < _LATEST_BOOT:
+                raise ValueError(f"btime {seconds} is no time of a boot")
+            return datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     raise ValueError(f"{proc_root / 'stat'} has no btime")
 
 
@@ -98,7 +103,7 @@ def list_named(proc_root: pathlib.Path, names: Iterable[str]) -> Reading[tuple[H
     try:
         booted_at = _boot_time(proc_root)
         pids = [int(entry.name) for entry in os.scandir(proc_root) if entry.name.isdecimal()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, IndexError) as error:
         return Unknown("Unreadable", str(error))
     found = []
     for pid in pids:
@@ -112,10 +117,10 @@ def _started_at(proc_root: pathlib.Path, pid: int, booted_at: datetime.datetime)
     try:
         text = (proc_root / str(pid) / "stat").read_text(errors="replace")
         ticks = int(text.rpartition(")")[2].split()[19])  # Field 22, counted from 3 after the name.
-    except (OSError, ValueError, IndexError):
-        return None  # Gone since it was listed.
-    seconds = ticks / os.sysconf("SC_CLK_TCK")
-    return booted_at + datetime.timedelta(milliseconds=round(seconds * 1000))
+        seconds = ticks / os.sysconf("SC_CLK_TCK")
+        return booted_at + datetime.timedelta(milliseconds=round(seconds * 1000))
+    except (OSError, ValueError, IndexError, OverflowError):
+        return None  # Gone since it was listed, or not a line of the kernel's.
 
 
 def kubelet_started_at(found: Reading[tuple[HostProcess, ...]], names: Iterable[str]) -> Reading[datetime.datetime]:

@@ -1,13 +1,14 @@
 """The reader's gRPC service: one plane a call, and the Watch stream.
 
 Invariant: a plane that cannot be read is an answer with its reason, never a failed call; a failed call means that the
-reader itself is at fault. Nothing here blocks the event loop on a device: every plane has a thread of its own and a
-deadline (workers.py).
+reader itself is at fault. That holds for what nobody foresaw in a file of the host, too: one broad catch, logged. Nothing
+here blocks the event loop on a device: every plane has a thread of its own and a deadline (workers.py).
 """
 
 import contextlib
 import dataclasses
 import functools
+import logging
 import os
 import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,6 +37,8 @@ from muster.model.reading import Known, Reading, Unknown
 from muster.pb.muster.reader.v1 import reader_pb2, reader_pb2_grpc
 
 T = TypeVar("T")
+
+_log = logging.getLogger("muster.reader")
 
 _MOST_DEVICES = 256
 """Each has a thread of its own; no machine has nearly so many."""
@@ -83,7 +86,11 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
         response = reader_pb2.ReadResponse()
         worker = self._nvml_worker(request)
         busy_before = 0.0 if worker is None else worker.busy_seconds
-        unreadable = await self._planes[plane](getattr(request, plane), response)
+        try:
+            unreadable = await self._planes[plane](getattr(request, plane), response)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the agent must hear a reason, not a dead call
+            _log.exception("a plane could not be read: %s", plane)
+            response, unreadable = reader_pb2.ReadResponse(), Unknown("ReadFailed", repr(error)[:200])
         if unreadable is not None:
             response.error.error, response.error.detail = unreadable.reason, unreadable.detail
         if worker is not None:

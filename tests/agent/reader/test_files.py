@@ -245,3 +245,18 @@ def test_every_health_mask_has_words(mask):
 def test_computed_profile_names_are_the_drivers(board_mib, slices, mib, name):
     """On boards that topology.md section 3 captured, the plugin's arithmetic gives the driver's names."""
     assert mig.computed_profile(slices, slices, mib << 20, board_mib << 20) == name
+
+
+@pytest.mark.parametrize("btime", ["x", "", "-1", "99999999999999999999", "253402300799", "9" * 5000])
+def test_a_clock_of_the_host_that_makes_no_sense_is_a_reason(root, btime):
+    (root / "proc/stat").write_text(f"cpu 1\nbtime {btime}\n")
+    assert reason(processes.read_boot(root / "proc")) == "Unreadable"
+    assert reason(processes.list_named(root / "proc", ("kubelet",))) == "Unreadable"
+
+
+@pytest.mark.parametrize("ticks", ["9" * 30, "-" + "9" * 30, "9" * 400, "x"])
+def test_a_process_that_started_at_no_time_is_passed_over(root, ticks):
+    (pid,) = proctable.pids_named(root, "kubelet")
+    fields = ["S", "1", *["0"] * 17, ticks, *["0"] * 30]
+    (root / f"proc/{pid}/stat").write_text(f"{pid} (kubelet) {' '.join(fields)}\n")
+    assert processes.list_named(root / "proc", ("kubelet",)) == Known(())
