@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import structlog
 
 from agent import clock as clocks
+from agent import sentence
 from agent.core import blinded
 from agent.model import planes
 from agent.model.history import History
@@ -56,6 +57,13 @@ class Session(Protocol):
     def mode(self) -> str: ...
     async def follow(self, history: History, now: datetime.datetime) -> None: ...
     def lost(self) -> None: ...
+
+
+class Watchdog(Protocol):
+    """Says when the reader hangs, and replaces it."""
+
+    def complaint(self, now: float) -> str: ...
+    async def replace(self, reason: str) -> bool: ...
 
 
 class Feed(Protocol):
@@ -97,6 +105,7 @@ class Loop:
         timing: Timing,
         sampler: Sampler,
         session: Session,
+        watchdog: Watchdog,
         judge: Judge,
         topology_of: TopologyOf,
         feed: Feed,
@@ -108,6 +117,7 @@ class Loop:
     ) -> None:
         self._clock, self._timing, self._sleep = time, timing, sleep
         self._sampler, self._session, self._judge, self._topology_of = sampler, session, judge, topology_of
+        self._watchdog = watchdog
         self._feed, self._board, self._keeper = feed, board, keeper
         self._evidence, self._expected_gpus = evidence, expected_gpus
         self._topology = Topology(generation=0)
@@ -193,6 +203,7 @@ class Loop:
             self._fail(error, started)
         else:
             self._publish(sample, history, report, started)
+        await self._mind_reader()
         self._cycled.set()
         self._cycled = asyncio.Event()
 
@@ -214,6 +225,17 @@ class Loop:
             nvml_session=self._session.mode,
         )
         self._say(report, now - started, sample.attempts)
+
+    async def _mind_reader(self) -> None:
+        """Replace a reader that hangs, once in a boot, after the report is out: the feed never waits for it."""
+        if self._evidence.reader_replaced or self._session.mode == "closed":
+            return
+        why = self._watchdog.complaint(self._clock.monotonic())
+        if why and await self._watchdog.replace(why):
+            _LOG.error("the reader hangs and is replaced, once in this boot", why=why)
+            self._board.events["reader_replacements"] += 1
+            self._evidence = dataclasses.replace(self._evidence, reader_replaced=True)
+            self._keeper.keep(self._evidence)
 
     def _fail(self, error: BaseException, started: float) -> None:
         self._board.events["failed_cycles"] += 1
@@ -261,28 +283,10 @@ class Loop:
 
     def _say(self, report: NodeReport, seconds: float, attempts: int) -> None:
         """Write the cycle's sentence; at debug when it says what the last one said."""
-        facts = facts_of(report)
+        facts = sentence.facts_of(report)
         say = _LOG.debug if facts == self._said else _LOG.info
         self._said = facts
         say(f"node is {report.verdict.value}", **facts, cycle_ms=round(seconds * 1000), attempts=attempts)
-
-
-def facts_of(report: NodeReport) -> dict[str, Any]:
-    """Return the keys of a cycle's sentence, without time."""
-    resources = {
-        name: {
-            "verdict": resource.verdict.value,
-            **{
-                field: value.value if isinstance(value, Known) else value.reason
-                for field in ("admit_strict", "admit_lenient", "free", "allocatable")
-                for value in (getattr(resource, field),)
-            },
-        }
-        for name, resource in sorted(report.resources.items())
-    }
-    findings = [*report.node_findings, *(item for resource in report.resources.values() for item in resource.findings)]
-    causes = sorted({f"{item.cause}/{item.verdict.value}" for item in findings})
-    return {"node": report.node, "resources": resources, "causes": causes, "unverified": list(report.unverified)}
 
 
 def _gpu_count(nvml: Reading[planes.Nvml]) -> int:

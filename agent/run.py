@@ -32,7 +32,7 @@ from agent.model.history import History
 from agent.model.policy import Policy
 from agent.publish import evidence, feed, metrics
 from agent.publish.board import Board
-from agent.sources import checkpoint, control, podresources, reader, readerprocess, sample, session
+from agent.sources import checkpoint, control, hungreader, podresources, reader, readerprocess, sample, session
 from agent.sources.slice import SliceStore
 from muster import probes, settings, tls
 from muster.model import codec, jsonform, kube
@@ -83,7 +83,7 @@ class Agent:
             call_timeout_seconds=config.nvml_deadline_seconds,
             static_timeout_seconds=config.nvml_slow_deadline_seconds,
         )
-        self._child = self._spawned(boot_id) if config.spawn_reader else None
+        self._child = self._spawned() if config.spawn_reader else None
         self._kubelet = podresources.PodResources(
             config.podresources_socket, deadline_seconds=config.kubelet_deadline_seconds
         )
@@ -101,6 +101,7 @@ class Agent:
             ),
             sampler=self._sampler(),
             session=self._session,
+            watchdog=hungreader.Watchdog(self._reader, self._child),
             judge=_judge(policy),
             topology_of=topology.topology,
             feed=self._feed or _NoFeed(),
@@ -166,10 +167,10 @@ class Agent:
         if self._probes is not None:
             self._probes.close()
 
-    def _spawned(self, boot_id: str) -> readerprocess.ReaderProcess:
+    def _spawned(self) -> readerprocess.ReaderProcess:
         own = ("--socket", str(self._config.reader_socket), "--exit-with-parent", "true")
         argv = (sys.executable, "-m", "agent.main", "read", *own, *self._config.reader_argv)
-        return readerprocess.ReaderProcess(argv, os.environ, self._reader, boot_id=boot_id)
+        return readerprocess.ReaderProcess(argv, os.environ)
 
     def _sampler(self) -> sample.Sampler:
         return sample.Sampler(

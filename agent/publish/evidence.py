@@ -1,6 +1,6 @@
 """Keep on tmpfs what a restart of the agent must not forget.
 
-Out: one small JSON file: the core's History, the start counter of the epoch, the most GPUs seen. In: the same file at the
+Out: one small JSON file: the core's History, the start counter of the epoch, the most GPUs seen, whether a hung reader was replaced. In: the same file at the
 next start, the only thing of ours that we read back (design.md section 2).
 
 Invariant: nothing here raises and nothing here stops the agent. A file of another boot, a broken one and a missing one
@@ -39,6 +39,8 @@ class Evidence:
     history: History = History()
     learned_gpus: int = 0
     """Most GPUs that the driver has shown since boot; 0: none yet."""
+    reader_replaced: bool = False
+    """The one replacement of a hung reader in this boot was used (agent.sources.hungreader)."""
 
 
 class EvidenceFile:

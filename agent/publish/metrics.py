@@ -20,7 +20,7 @@ from agent.publish.board import Board, Notice
 from muster.model.reading import Known
 from muster.model.report import DeviceState, NodeReport, Verdict
 
-EVENTS = ("cycles", "wakes", "inconsistent_samples", "failed_cycles", "reader_losses")
+EVENTS = ("cycles", "wakes", "inconsistent_samples", "failed_cycles", "reader_losses", "reader_replacements")
 """Kinds of muster_agent_events_total, all exported from the start."""
 
 COUNTS = (

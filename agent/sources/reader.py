@@ -96,6 +96,8 @@ class ReaderClient:
         self._memory = readermemory.Memory()
         self._mode, self._mode_reason = "open", ""
         self._silent_since: float | None = None
+        self._timed_out: dict[int, float] = {}
+        """Index of a device that the reader gave up on -> since when."""
         self.counters = Counters()
 
     async def close(self) -> None:
@@ -111,6 +113,11 @@ class ReaderClient:
         An answer that says why the driver cannot be read is one; TIMEOUT, or no answer, is not.
         """
         return self._silent_since
+
+    @property
+    def stuck_since(self) -> float | None:
+        """Since when (event-loop time) the reader has been giving up on the same device; None where it does on none."""
+        return min(self._timed_out.values(), default=None)
 
     # -- planes
 
@@ -131,6 +138,7 @@ class ReaderClient:
             for index in range(min(found.device_count, _MOST_DEVICES))
         ]
         devices = self._memory.settle(await asyncio.gather(*read))
+        self._note_timeouts(devices)
         timeouts = sum(gpu.error == "TIMEOUT" for gpu in devices)
         self._count(timeouts=timeouts)
         return Known(
@@ -285,6 +293,11 @@ class ReaderClient:
                 return unknown
             case Known(answer):
                 return _decoded(lambda: tuple(pbform.from_pb(cls, item) for item in items(answer)))
+
+    def _note_timeouts(self, devices: tuple[planes.Gpu, ...]) -> None:
+        now = asyncio.get_running_loop().time()
+        late = [index for index, gpu in enumerate(devices) if gpu.error == "TIMEOUT"]
+        self._timed_out = {index: self._timed_out.get(index, now) for index in late}
 
     def _heard(self, system: Reading[Any]) -> None:
         match system:

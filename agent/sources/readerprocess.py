@@ -1,20 +1,18 @@
-"""Keep a reader running as a child process: start it, start it again when it ends, replace it once when it hangs.
+"""Keep a reader running as a child process: start it, start it again when it ends or was asked to be replaced.
 
-Input: the command line and environment of a reader, and the client's word on whether it answers. Effect: one child, or
-none; after `stop`, none.
+Input: the command line and environment of a reader. Effect: one child, or none; after `stop`, none.
 
 Invariant: nothing here waits for a child longer than a set time. One that hangs in the driver cannot even be killed
-before the driver lets go (state D); it is left behind and replaced, and only once per boot, since readers that all hang
-on the same driver would pile up (topology.md section 1.1).
+before the driver lets go (state D); it is left behind and replaced.
 
-Not here: the same in a cluster, where the kubelet restarts the reader's container.
+Not here: when a reader hangs and how often it may be replaced (hungreader.py), and the same in a cluster, where the kubelet
+restarts the reader's container.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 _log = logging.getLogger("muster.agent.reader")
 
@@ -22,42 +20,24 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 HEALTHY_SECONDS = 30.0
 """A reader that ran this long had no trouble starting: the next pause is the first again."""
-HUNG_SECONDS = 30.0
-"""Silent for this long is hung (topology.md section 1.4)."""
 _LOOK_SECONDS = 0.5
 _TERM_SECONDS = 3.0
-_KILL_SECONDS = 1.0
-
-
-class Answering(Protocol):
-    """What the supervisor needs of the client."""
-
-    @property
-    def silent_since(self) -> float | None:
-        """When (event-loop time) the reader stopped answering for the driver; None while it answers."""
+_KILL_SECONDS = 5.0
+"""A busy machine takes its time to bury even a killed process; one in state D takes for ever."""
 
 
 class ReaderProcess:
     """One supervised child."""
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        environment: Mapping[str, str],
-        answering: Answering,
-        *,
-        boot_id: str = "",
-        hung_seconds: float = HUNG_SECONDS,
-    ) -> None:
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         self._argv = tuple(argv)
         self._environment = dict(environment)
-        self._answering = answering
-        self._hung_seconds = hung_seconds
-        self._boot_id = boot_id
-        self._replaced_in: set[str] = set()
         self._child: asyncio.subprocess.Process | None = None
         self._abandoned: list[asyncio.subprocess.Process] = []
         self._task: asyncio.Task[None] | None = None
+        self._is_unwanted = False
+        self.started_at: float | None = None
+        """When (monotonic) the newest child was started; None before the first."""
         self.starts = 0
         self.last_exit_code: int | None = None
 
@@ -66,20 +46,16 @@ class ReaderProcess:
         """The running child's process id."""
         return self._child.pid if self._child is not None and self._child.returncode is None else None
 
-    @property
-    def has_replaced(self) -> bool:
-        """The one replacement of this boot has been used."""
-        return self._boot_id in self._replaced_in
-
     def start(self) -> None:
         """Start and supervise in the background."""
         self._task = asyncio.get_running_loop().create_task(self._supervise())
 
-    def booted(self, boot_id: str) -> None:
-        """The boot is known now, or is another one: it has a replacement of its own."""
-        if not self._boot_id and "" in self._replaced_in:
-            self._replaced_in.add(boot_id)
-        self._boot_id = boot_id
+    def replace(self) -> bool:
+        """Have the running child killed, so that another one starts; False if none runs."""
+        if self.pid is None:
+            return False
+        self._is_unwanted = True
+        return True
 
     async def stop(self) -> None:
         """End the child."""
@@ -112,27 +88,19 @@ class ReaderProcess:
         child = await asyncio.create_subprocess_exec(
             *self._argv, env=self._environment, stdin=asyncio.subprocess.PIPE, start_new_session=True
         )
-        self._child = child
+        self._child, self._is_unwanted = child, False
         self.starts += 1
-        started = asyncio.get_running_loop().time()
+        self.started_at = asyncio.get_running_loop().time()
         while child.returncode is None:
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await child.wait()
             except TimeoutError:
-                if self._is_hung(started) and not self.has_replaced:
-                    self._replaced_in.add(self._boot_id)
-                    _log.error("the reader (pid %d) hangs and is replaced, once in this boot", child.pid)
+                if self._is_unwanted:
                     await self._kill(child)
                     return
         self.last_exit_code = child.returncode
         _log.warning("the reader ended with exit code %s", child.returncode)
-
-    def _is_hung(self, started: float) -> bool:
-        silent_since = self._answering.silent_since
-        if silent_since is None:
-            return False
-        return asyncio.get_running_loop().time() - max(silent_since, started) >= self._hung_seconds
 
     async def _end(self, child: asyncio.subprocess.Process) -> None:
         if child.returncode is None:

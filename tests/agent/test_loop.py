@@ -60,6 +60,18 @@ class Session:
         self.losses += 1
 
 
+class Watchdog:
+    def __init__(self):
+        self.why, self.replaced, self.can = "", [], True
+
+    def complaint(self, now):
+        return self.why
+
+    async def replace(self, reason):
+        self.replaced.append(reason)
+        return self.can
+
+
 class Feed:
     def __init__(self):
         self.published, self.ages = [], {}
@@ -79,23 +91,28 @@ class Keeper:
         self.kept.append(evidence)
 
 
+EVIDENCE = Evidence(boot_id="b1", start_counter=1)
+
+
 class World:
-    def __init__(self, *, start_delay=0.0, patience=0.0, expected_gpus=None):
+    def __init__(self, *, start_delay=0.0, patience=0.0, expected_gpus=None, evidence=EVIDENCE):
         self.clock = fakes.FakeClock()
         self.sampler, self.session, self.feed, self.keeper = Sampler(self.clock), Session(), Feed(), Keeper()
         self.board = Board()
         self.judge_error = None
+        self.watchdog = Watchdog()
         self.loop = loop.Loop(
             time=self.clock,
             timing=loop.Timing(poll=5, coalesce=0.05, start_delay=start_delay, reader_patience=patience),
             sampler=self.sampler,
             session=self.session,
+            watchdog=self.watchdog,
             judge=self.judge,
             topology_of=lambda nvml, last: Topology(generation=last.generation + 1),
             feed=self.feed,
             board=self.board,
             keeper=self.keeper,
-            evidence=Evidence(boot_id="b1", start_counter=1),
+            evidence=evidence,
             expected_gpus=expected_gpus,
             sleep=self.clock.sleep,
         )
@@ -347,3 +364,33 @@ async def test_one_sentence_a_cycle_repeats_at_debug():
             await world.clock.advance(11)
     sentences = [(line["log_level"], line["event"]) for line in logs if line["event"].startswith("node is")]
     assert sentences == [("info", "node is OK"), ("debug", "node is OK"), ("debug", "node is OK")]
+
+
+async def test_a_hung_reader_is_replaced_once_in_a_boot_whoever_restarts():
+    """The evidence remembers it, so that an agent that starts again does not replace another one."""
+    world = World()
+    world.watchdog.why = "the driver is silent"
+    with structlog.testing.capture_logs():
+        async with world.running():
+            await world.clock.advance(21)
+    assert world.watchdog.replaced == ["the driver is silent"]
+    assert world.keeper.kept[-1].reader_replaced
+    assert world.board.events["reader_replacements"] == 1
+    again = World(evidence=world.keeper.kept[-1])
+    again.watchdog.why = "the driver is silent"
+    async with again.running():
+        await again.clock.advance(21)
+    assert again.watchdog.replaced == []
+
+
+async def test_a_reader_that_was_not_ended_leaves_the_replacement_unused():
+    """Nobody took the Exit call: the next cycle asks again; a reader that is closed for maintenance is left alone."""
+    world = World()
+    world.watchdog.why, world.watchdog.can = "the driver is silent", False
+    async with world.running():
+        await world.clock.advance(6)
+        assert len(world.watchdog.replaced) == 2
+        world.session.mode = "closed"
+        await world.clock.advance(10)
+    assert len(world.watchdog.replaced) == 2
+    assert not world.keeper.kept[-1].reader_replaced

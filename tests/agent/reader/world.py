@@ -18,7 +18,7 @@ _WAIT_SECONDS = 30.0
 class World:
     """One host. `state` is what the driver shows; assigning it changes the driver live."""
 
-    def __init__(self, root, machine="hgx-h100", *, hung_seconds=30.0, **overrides):
+    def __init__(self, root, machine="hgx-h100", **overrides):
         self.root = root
         host.make(root, fakenvml.profile(machine, node="n1"))
         self.settings = {"socket": str(root / "reader.sock"), "exit_with_parent": "true", "call_timeout_seconds": "1"}
@@ -34,9 +34,7 @@ class World:
             "PYTHONPATH": os.getcwd(),
             **{settings.variable_of(config.PREFIX, name): value for name, value in self.settings.items()},
         }
-        self.process = readerprocess.ReaderProcess(
-            (sys.executable, "-m", "agent.main", "read"), environment, self.client, hung_seconds=hung_seconds
-        )
+        self.process = readerprocess.ReaderProcess((sys.executable, "-m", "agent.main", "read"), environment)
 
     @property
     def state(self):

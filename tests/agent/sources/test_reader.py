@@ -1,16 +1,16 @@
 """The client and the supervisor, against a real reader that dies, hangs and comes back."""
 
-import asyncio
 import dataclasses
 import os
 import sys
+import time
 
 import grpc
 import pytest
 from hypothesis import given
 
 from agent.model import planes
-from agent.sources import reader, readermemory, readerprocess
+from agent.sources import hungreader, reader, readermemory, readerprocess
 from hack.fakenode import host
 from muster.model import kube, pbform
 from muster.model.reading import Known, Unknown
@@ -77,33 +77,49 @@ async def test_a_device_keeps_its_name_over_a_killed_reader(tmp_path):
         assert [gpu.error for gpu in nvml.devices].count("") == 7
 
 
-async def test_a_hung_reader_is_replaced_once_in_a_boot(tmp_path):
-    """The second one hangs on the same driver: it stays, or they would pile up."""
-    async with running(tmp_path, hung_seconds=4.0) as world:
-        world.process.booted("boot-1")
+async def test_a_hung_reader_that_is_replaced_hangs_no_more_of_us(tmp_path):
+    """The driver hangs, the child is killed, the next one serves the other planes."""
+    async with running(tmp_path) as world:
+        watchdog = hungreader.Watchdog(world.client, world.process, silent_seconds=1.0)
         await world.nvml()
+        assert watchdog.complaint(time.monotonic()) == ""
         world.state = world.state.with_fault("nvmlDeviceGetCount_v2", hang=True)
 
-        async def starts():
+        async def complaint():
             await world.client.read_nvml()
-            return world.process.starts
+            return watchdog.complaint(time.monotonic())
 
-        await worlds.until(starts, lambda count: count == 2)
-        assert world.process.has_replaced
-        assert worlds.reason(await world.client.read_nvml()) in ("TIMEOUT", "ReaderUnavailable")
-        for _ in range(6):
-            await starts()
-            await asyncio.sleep(0.5)
+        why = await worlds.until(complaint, lambda text: text or None)
+        pid = world.process.pid
+        assert await watchdog.replace(why)
+        await worlds.until(complaint, lambda _: world.process.pid not in (None, pid))
         assert world.process.starts == 2
-        # The other planes are still read meanwhile.
-        assert len(worlds.is_known(await world.client.read_pci())) == 8
-        world.process.booted("boot-2")
-        assert not world.process.has_replaced
+        assert len(await worlds.until(world.client.read_pci, worlds.is_known)) == 8
+
+
+async def test_a_device_whose_call_never_returned_is_well_again_with_the_next_reader(tmp_path):
+    """The driver has recovered; the reader's thread has not, so the device stays marked until the reader is replaced."""
+    async with running(tmp_path, call_timeout_seconds=0.5) as world:
+        watchdog = hungreader.Watchdog(world.client, stuck_seconds=1.0)
+        await world.nvml()
+        world.state = world.state.with_fault("*", gpu=5, hang=True)
+        await worlds.until(world.client.read_nvml, lambda nvml: worlds.is_known(nvml).devices[5].error == "TIMEOUT")
+        world.state = world.state.without_faults()
+
+        async def complaint():
+            assert (await world.nvml()).devices[5].error == "TIMEOUT"
+            return watchdog.complaint(time.monotonic())
+
+        why = await worlds.until(complaint, lambda text: text or None)
+        assert "device" in why
+        assert await watchdog.replace(why)
+        await worlds.until(world.client.read_nvml, lambda nvml: (a := worlds.is_known(nvml)) and not a.devices[5].error)
+        assert world.client.stuck_since is None
 
 
 async def test_a_reader_that_cannot_start_is_tried_again_with_pauses(tmp_path):
     client = reader.ReaderClient(tmp_path / "reader.sock")
-    process = readerprocess.ReaderProcess((sys.executable, "-c", "raise SystemExit(3)"), dict(os.environ), client)
+    process = readerprocess.ReaderProcess((sys.executable, "-c", "raise SystemExit(3)"), dict(os.environ))
     process.start()
 
     async def starts():

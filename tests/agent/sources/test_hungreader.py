@@ -1,0 +1,51 @@
+"""When a reader must be replaced, and by whom."""
+
+import dataclasses
+
+from agent.sources import hungreader
+
+
+@dataclasses.dataclass(kw_only=True)
+class Client:
+    silent_since: float | None = None
+    stuck_since: float | None = None
+    asked: tuple = ()
+
+    async def exit(self, reason):
+        self.asked += (reason,)
+        return True
+
+
+@dataclasses.dataclass(kw_only=True)
+class Child:
+    started_at: float | None = None
+    replaced: int = 0
+
+    def replace(self):
+        self.replaced += 1
+        return True
+
+
+def test_nothing_to_complain_of():
+    assert hungreader.Watchdog(Client()).complaint(1e6) == ""
+    assert hungreader.Watchdog(Client(silent_since=100.0)).complaint(129.0) == ""
+    assert hungreader.Watchdog(Client(stuck_since=100.0)).complaint(699.0) == ""
+
+
+def test_a_silent_driver_and_a_stuck_device_each_have_their_time():
+    assert "driver" in hungreader.Watchdog(Client(silent_since=100.0)).complaint(130.0)
+    assert "device" in hungreader.Watchdog(Client(stuck_since=100.0)).complaint(700.0)
+
+
+def test_a_child_is_not_blamed_for_the_silence_before_it():
+    watchdog = hungreader.Watchdog(Client(silent_since=100.0), Child(started_at=120.0))
+    assert watchdog.complaint(149.0) == ""
+    assert watchdog.complaint(150.0) != ""
+
+
+async def test_a_child_is_killed_and_a_container_is_asked():
+    client, child = Client(), Child()
+    assert await hungreader.Watchdog(client, child).replace("why")
+    assert (client.asked, child.replaced) == ((), 1)
+    assert await hungreader.Watchdog(client).replace("why")
+    assert client.asked == ("why",)
