@@ -34,11 +34,13 @@ def phase_of(client, namespace):
 
 
 @pytest.fixture
-def node(client):
+def node(client, namespace, wait_for):
     """Give the test a node and put it back in order: no lost devices, no pods of the test."""
     name = "fake-0000"
     yield name
     _lose(client, name, None)
+    client.deletecollection(core.Pod, namespace=namespace)
+    wait_for(lambda: not [*client.list(core.Pod, namespace=namespace)], "the end of the test's pods")
 
 
 def _lose(client, name, count):

@@ -56,9 +56,9 @@ def test_status_of_a_running_cluster_ends_in_one_summary_line(cluster):
 
 def test_a_dead_part_makes_the_status_fail_and_stop_ends_the_others(new_cluster):
     cluster = new_cluster()
-    scheduler = cluster.part("kube-scheduler")
-    scheduler.process().kill()
-    scheduler.process().wait(timeout=10)
+    scheduler = cluster.part("kube-scheduler").process()
+    scheduler.kill()
+    scheduler.wait(timeout=10)
     done = command(cluster.folder, "status")
     assert done.returncode == 1
     assert "1 of 4 parts down: kube-scheduler" in done.stdout.splitlines()[-1]
