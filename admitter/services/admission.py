@@ -90,21 +90,36 @@ class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
                 await context.write(admission_pb2.AdmitResponse(ended=ended))
 
     async def _serve(self, requests: Requests, context: Context, attachment: Attachment, gang: Gang) -> None:
-        """Listen and tell side by side, until the gang ends or the stream does."""
+        """Listen and tell side by side, until the gang ends or the stream does.
+
+        Only this task writes, and it alone ends the call: gRPC has no status to send while a message is still on its way,
+        and the client would wait for ever.
+        """
         listening = asyncio.create_task(self._listen(requests, attachment, gang))
-        telling = asyncio.create_task(self._tell(context, attachment))
+        fresh = asyncio.create_task(attachment.next())
+        teller = Teller()
         try:
-            await asyncio.wait((listening, telling), return_when=asyncio.FIRST_COMPLETED)
-            problem = listening.result() if listening.done() else ""
-            if problem:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
-            # A client that has said all it will say still listens.
-            if not await telling:
-                await context.abort(grpc.StatusCode.ABORTED, "a newer stream has this gang")
+            while True:
+                if listening.done() and (problem := listening.result()):
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+                # A client that has said all it will say still listens.
+                waits_for = {fresh} if listening.done() else {listening, fresh}
+                await asyncio.wait(waits_for, return_when=asyncio.FIRST_COMPLETED)
+                if not fresh.done():
+                    continue
+                record = fresh.result()
+                if record is None:
+                    await context.abort(grpc.StatusCode.ABORTED, "a newer stream has this gang")
+                    return
+                for response in teller.news(record, self._monotonic()):
+                    await context.write(response)
+                if record.state is GangState.ENDED:
+                    return
+                fresh = asyncio.create_task(attachment.next())
         finally:
             listening.cancel()
-            telling.cancel()
-            await asyncio.gather(listening, telling, return_exceptions=True)
+            fresh.cancel()
+            await asyncio.gather(listening, fresh, return_exceptions=True)
 
     async def _listen(self, requests: Requests, attachment: Attachment, gang: Gang) -> str:
         """Take the client's words until it has no more; return what was wrong with the last one, if anything."""
@@ -120,13 +135,3 @@ class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
                 case other:
                     return f"{other or 'message'}: not in mid-stream"
         return ""
-
-    async def _tell(self, context: Context, attachment: Attachment) -> bool:
-        """Tell the client everything new; False: a newer stream has the gang."""
-        teller = Teller()
-        while (record := await attachment.next()) is not None:
-            for response in teller.news(record, self._monotonic()):
-                await context.write(response)
-            if record.state is GangState.ENDED:
-                return True
-        return False

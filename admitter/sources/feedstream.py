@@ -18,6 +18,8 @@ from muster.pb.muster.v1 import feed_pb2
 
 BUDGET = 200
 """Messages of one stream between two ticks. A node changes a few times a second; the rest waits in its own socket."""
+LAST_WRITE_SECONDS = 2.0
+"""An agent that does not read for so long is cut off without a word."""
 
 
 class FeedStream:
@@ -68,7 +70,10 @@ class FeedStream:
         self._refilled = None
 
     async def close(self) -> None:
-        """Stop writing."""
+        """Stop writing, once what is on its way has left: gRPC has no status to send beside a message."""
+        self._pending.clear()
+        if self._writer is not None:
+            await asyncio.wait({self._writer}, timeout=LAST_WRITE_SECONDS)
         if self._writer is not None:
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
