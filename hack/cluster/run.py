@@ -19,6 +19,7 @@ import shutil
 import socket
 import ssl
 import sys
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ READY_SECONDS = 90.0  # a start takes seconds; CI machines with other work on bo
 LOG_TAIL_LINES = 15
 WAVES = (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kube-scheduler"))
 """What starts together; each wave needs the one before it."""
+NOTHING: Mapping[str, Sequence[str]] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +60,18 @@ class NotStarted(Exception):
 
 
 def start(
-    folder: pathlib.Path, line: str, *, wanted: Sequence[str] = (), nodes: int = 0, gpus: int = 8, real: bool = False
+    folder: pathlib.Path,
+    line: str,
+    *,
+    wanted: Sequence[str] = (),
+    nodes: int = 0,
+    gpus: int = 8,
+    real: bool = False,
+    extra: Mapping[str, Sequence[str]] = NOTHING,
 ) -> Cluster:
     """Start a control plane in `folder`, which must not hold one yet; then the `wanted` extensions and the nodes.
 
-    `real` adds one node with a kubelet and containerd; it needs root.
+    `real` adds one node with a kubelet and containerd; it needs root. `extra` holds further arguments, by part.
     """
     known = versions.programs(line)
     added = [extension for name, extension in extensions.EXTENSIONS.items() if name in wanted]
@@ -75,7 +84,10 @@ def start(
     starting = _Starting(layout, Cluster(folder=folder, line=line, parts=()))
     try:
         for wave in WAVES:
-            starting.launch({name: [str(binaries[name]), *flags.arguments(layout, name)] for name in wave})
+            commands = {
+                name: [str(binaries[name]), *flags.arguments(layout, name), *extra.get(name, ())] for name in wave
+            }
+            starting.launch(commands)
             starting.wait()
         for extension in added:
             manifests = assets.folder(known[extension.name]) / assets.MANIFESTS
