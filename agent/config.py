@@ -73,13 +73,18 @@ class AgentConfig:
         low=0.01,
         high=1000,
     )
-    policy: pathlib.Path | None = setting(None, text="JSON file with durations and rule modes that differ")
+    policy: pathlib.Path | None = setting(None, text="JSON file with rule modes and names that differ")
     log_level: str = setting("info", text="debug, info, warning or error")
 
     @property
     def coalesce_seconds(self) -> float:
         """How long a wake-up waits for the next: short, since an event has 250 ms until the admitter's view."""
         return min(0.02, self.poll_seconds / 10)
+
+    @property
+    def links_seconds(self) -> float:
+        """Time between two looks at NVLinks and licences: 60 s by default (topology.md section 1.2)."""
+        return 2 * self.slow_seconds
 
     @property
     def ready_seconds(self) -> float:

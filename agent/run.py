@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
-import json
 import os
 import random
 import signal
@@ -24,7 +23,7 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from agent import answers, clock, loop
+from agent import answers, clock, loop, policyfile
 from agent.config import AgentConfig, split_address
 from agent.core import judge, manners, topology
 from agent.model import planes
@@ -35,7 +34,7 @@ from agent.publish.board import Board
 from agent.sources import checkpoint, control, hungreader, podresources, reader, readerprocess, sample, session
 from agent.sources.slice import SliceStore
 from muster import probes, settings, tls
-from muster.model import codec, jsonform, kube
+from muster.model import codec, kube
 from muster.model.reading import Known, Reading
 from muster.model.report import NodeReport, Topology
 
@@ -59,12 +58,7 @@ class _NoFeed:
 
 def load_policy(config: AgentConfig) -> Policy:
     """Return the policy of the file, on the configured time scale; InvalidSettings if the file does not fit."""
-    policy = Policy()
-    if config.policy is not None:
-        try:
-            policy = jsonform.from_json(Policy, json.loads(config.policy.read_bytes()))
-        except (OSError, ValueError, RecursionError) as error:
-            raise settings.InvalidSettings([f"--policy: {config.policy}: {error}"]) from error
+    policy = policyfile.load(config.policy) if config.policy is not None else Policy()
     return dataclasses.replace(policy, time_scale=config.time_scale)
 
 
@@ -180,7 +174,11 @@ class Agent:
             kubelet=self._kubelet,
             checkpoint=checkpoint.CheckpointFile(self._config.checkpoint),
             slices=self._slices,
-            periods=sample.Periods(processes=self._config.processes_seconds, slow=self._config.slow_seconds),
+            periods=sample.Periods(
+                processes=self._config.processes_seconds,
+                slow=self._config.slow_seconds,
+                links=self._config.links_seconds,
+            ),
         )
 
     def _dialled(self, boot_id: str, start_counter: int) -> feed.FeedPublisher:

@@ -9,11 +9,19 @@ import pathlib
 import re
 import sys
 
+from agent.core import blinded
 from agent.core.rules import table
 from agent.model import policy
 from agent.model.finding import Effect, Rule
+from muster.model.vocabulary import Reason, Remedy
 
 PAGE = pathlib.Path(__file__).resolve().parent.parent / "docs" / "causes.md"
+
+AGENT_FAILED = (
+    "agent", f"`{blinded.CAUSE}`", "`BLIND`", "admit unknown", "one cycle", Reason.PLANE_UNREADABLE.value,
+    Remedy.INVESTIGATE.value, "a cycle succeeds",
+)  # fmt: skip
+"""The one cause without a rule: no rule runs in a cycle that failed."""
 
 HEAD = """# Causes
 
@@ -44,6 +52,7 @@ def page() -> str:
         "| entry | cause | verdict | numbers | lasts | reason | remedy | ends when |",
         "|---|---|---|---|---|---|---|---|",
         *(_row(rule) for rule in rows),
+        _line(AGENT_FAILED),
     ]
     sources = [
         "| duration | value | source |",
@@ -58,6 +67,10 @@ def _row(rule: Rule) -> str:
         rule.id, f"`{rule.cause}`", f"`{rule.verdict.value}`", EFFECTS[rule.effect], _lasts(rule.wait), rule.reason.value,
         rule.remedy.value, rule.clears_when,
     )  # fmt: skip
+    return _line(cells)
+
+
+def _line(cells: tuple[str, ...]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 

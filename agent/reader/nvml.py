@@ -267,15 +267,20 @@ def fabric_info(device: Handle, version: int) -> Any:
 
 
 def licence(device: Handle) -> tuple[bool, datetime.datetime | None]:
-    """Return (licensed, expiry) of a vGPU guest; NOT_SUPPORTED where no licence is needed."""
+    """Return (licensed, expiry) of a vGPU guest; NOT_SUPPORTED where no licence is needed.
+
+    `featureEnabled` says what the guest runs as and so needs a licence for, `featureState` whether it has that licence.
+    """
     answer = _ask(pynvml.nvmlDeviceGetGridLicensableFeatures_v4, device)
     if not answer.isGridLicenseSupported:
         raise NvmlError(nvml_codes.NOT_SUPPORTED, "nvmlDeviceGetGridLicensableFeatures_v4")
     features = [answer.gridLicensableFeatures[place] for place in range(int(answer.licensableFeaturesCount))]
     enabled = [feature for feature in features if feature.featureEnabled]
-    expiries = [_expiry(feature.licenseExpiry) for feature in enabled]
+    if not enabled:
+        raise NvmlError(nvml_codes.NOT_SUPPORTED, "nvmlDeviceGetGridLicensableFeatures_v4")
+    expiries = [_expiry(feature.licenseExpiry) for feature in enabled if feature.featureState]
     known = [expiry for expiry in expiries if expiry is not None]
-    return bool(enabled), min(known, default=None)
+    return all(feature.featureState for feature in enabled), min(known, default=None)
 
 
 def _expiry(at: Any) -> datetime.datetime | None:

@@ -15,6 +15,7 @@ Not here: what any of it means (core), and when to sample (loop.py).
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -97,6 +98,8 @@ class Periods:
 
     processes: float
     slow: float
+    links: float = 60.0
+    """Facts of a device that hardly ever change, NVLink states and the licence among them (topology.md section 1.2)."""
 
 
 class Sampler:
@@ -117,6 +120,7 @@ class Sampler:
         self._reader, self._kubelet, self._checkpoint, self._slices = reader, kubelet, checkpoint, slices
         self._periods = periods
         self._static_due = True
+        self._static_read_at = -math.inf
         self._last_pods: Pods = NOT_COLLECTED
         self._read_at: dict[str, float] = {}
         self._cached: dict[str, Any] = {}
@@ -212,10 +216,14 @@ class Sampler:
         """
         changed = pods != self._last_pods or "processes" not in self._read_at
         processes = changed or (not fresh and self._is_due("processes", self._periods.processes))
-        static = self._static_due and not fresh
+        static = (
+            self._static_due or self._clock.monotonic() - self._static_read_at >= self._periods.links
+        ) and not fresh
         reading = await self._reader.read_nvml(with_static=static, with_processes=processes)
         if isinstance(reading, Known):
             self._static_due = (self._static_due or fresh) and not static
+            if static:
+                self._static_read_at = self._clock.monotonic()
             self._note("nvml", reading)
             if processes:
                 self._note("processes", reading)

@@ -183,7 +183,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t device, 
     nvmlGridLicensableFeature_t *feature = &features->gridLicensableFeatures[0];
     feature->featureCode = 1;                               /* NVML_GRID_LICENSE_FEATURE_CODE_VGPU */
     feature->featureState = call.gpu->licence ? 1u : 0u;
-    feature->featureEnabled = 1;
+    feature->featureEnabled = 1;                            /* the guest runs as a vGPU, licensed or not */
     snprintf(feature->productName, sizeof feature->productName, "NVIDIA Virtual Compute Server");
     snprintf(feature->licenseInfo, sizeof feature->licenseInfo, "%s", call.gpu->licence ? "Licensed" : "Unlicensed");
     if (call.gpu->licence_expiry == ABSENT) return abi_end(CODE_OK); /* status 0: no information */

@@ -70,10 +70,10 @@ def test_what_a_release_says(answer, status, said):
 def test_a_policy_file_changes_modes_and_keeps_the_time_scale(tmp_path):
     """The file is the core's policy, the scale the configuration's."""
     path = tmp_path / "policy.json"
-    path.write_text('{"modes": {"E5": "observe"}, "time_scale": 99}')
-    policy = run.load_policy(AgentConfig(node="a", policy=path))
+    path.write_text('{"modes": {"E5": "observe"}}')
+    policy = run.load_policy(AgentConfig(node="a", policy=path, time_scale=99))
     assert policy.mode("E5") is Mode.OBSERVE
-    assert policy.time_scale == 1
+    assert policy.time_scale == 99
 
 
 @pytest.mark.parametrize("text", ["{", '{"modes": {"E5": "loud"}}', '{"unknown": 1}', "[]", "[" * 100_000])

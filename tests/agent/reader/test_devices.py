@@ -306,3 +306,22 @@ async def test_a_gpu_that_nvml_does_not_list_has_its_drain_state_by_address(tmp_
         functions = {function.address: function for function in (await world.client.read_pci()).value}
         assert functions[world.state.gpus[7].pci].drain == Known(True)
         assert worlds.reason(functions[world.state.gpus[0].pci].drain) == "NotCollected"
+
+
+async def test_a_link_that_went_down_is_seen_when_static_facts_are_read_again(tmp_path):
+    async with running(tmp_path) as world:
+        await world.nvml(with_static=True)
+        world.state = world.state.with_links_down(2)
+        gpu = await world.gpu(2, with_static=True)
+        assert {link.state for link in gpu.nvlinks.value} == {planes.LinkState.INACTIVE}
+
+
+async def test_a_licence_is_what_the_feature_has_and_not_that_it_is_enabled(tmp_path):
+    """nvml.h: featureState is non-zero if the feature is licensed, featureEnabled if it is enabled."""
+    async with running(tmp_path) as world:
+        world.state = world.state.with_gpu(0, licence=0).with_gpu(1, licence=1, licence_expiry=1_796_083_200)
+        devices = (await world.nvml(with_static=True)).devices
+        assert devices[0].licence == Known(planes.Licence(licensed=False, expiry=None))
+        assert devices[1].licence.value.licensed
+        assert devices[1].licence.value.expiry.year == 2026
+        assert worlds.reason(devices[2].licence) == "NOT_SUPPORTED"

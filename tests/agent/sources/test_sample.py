@@ -203,3 +203,12 @@ async def test_the_slice_is_part_of_the_sample():
         (kube.Plugin(resource_prefix="nvidia.com", pod="kube-system/p", process_alive=Known(True), restarts=Known(3)),)
     )
     assert taken.observation.dra == NOT_COLLECTED
+
+
+async def test_links_are_looked_at_again_every_minute():
+    """A link that goes down makes no event: the static facts are read again (topology.md section 1.2)."""
+    world = World()
+    for _ in range(27):
+        await world.take()
+        await world.clock.advance(5)
+    assert [with_static for _, with_static, _ in nvml_calls(world)].count(True) == 3
