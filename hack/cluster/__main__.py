@@ -33,7 +33,7 @@ def _start(arguments: argparse.Namespace) -> int:
             gpus=arguments.gpus,
             real=arguments.real,
         )
-    except (run.NotStarted, build.Failed, realnode.ImageRefused) as failed:
+    except (run.NotStarted, build.Failed, realnode.Refused) as failed:
         print(f"cluster: {failed}", file=sys.stderr)
         return 3
     print(f"cluster: started in {time.monotonic() - began:.1f} s. export KUBECONFIG={cluster.kubeconfig}")

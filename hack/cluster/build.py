@@ -118,9 +118,7 @@ def _compile(go: str, source: pathlib.Path, program: versions.Program, output: p
     flags = ["-mod=mod", "-v", "-trimpath", "-buildvcs=false", "-ldflags", gomodule.linker_flags(program)]
     command = [go, "build", *flags, "-o", str(output), program.package]
     compiled, said, told = 0, [], time.monotonic()
-    # Without C: static binaries that need no compiler but Go's.
-    environment = {**_environment(), "CGO_ENABLED": "1" if program.needs_c else "0"}
-    with subprocess.Popen(command, cwd=source, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=source, env=_environment(), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for text in process.stderr:
             said.append(text)
@@ -141,8 +139,8 @@ def _go(go: str, folder: pathlib.Path, *arguments: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    # The go.work of a surrounding folder must not take part.
-    return {**os.environ, "GOWORK": "off"}
+    # Static binaries that need no C compiler; the go.work of a surrounding folder must not take part.
+    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
 
 
 def main() -> int:

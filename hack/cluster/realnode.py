@@ -9,13 +9,18 @@ PID namespace and drops every mount: a stopped node leaves no container behind.
 
 Why no pod network: the tests' pods run on the host's, and a plugin of three lines keeps containerd content.
 
+Why this machine's runc: the kubelet runs every sandbox under a seccomp profile, and a runc that was built without
+libseccomp's headers refuses it. Debian's `runc` has it.
+
 Not here: the device plugin (deviceplugin.py), the image (image.py), and what a node is asked (tests/cluster).
 """
 
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -45,8 +50,14 @@ exec "$@"
 """
 
 
-class ImageRefused(Exception):
-    """containerd did not answer, or did not take the image."""
+class Refused(Exception):
+    """This machine cannot run a real node, or containerd did not take the image; the text says which."""
+
+
+def find_runc() -> pathlib.Path | None:
+    """Return the machine's runc, if it has one."""
+    found = shutil.which("runc", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    return pathlib.Path(found) if found else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +110,7 @@ def write_files(
     plugin.chmod(0o755)
     network = {"cniVersion": "1.0.0", "name": "nothing", "plugins": [{"type": "nothing"}]}
     (node.folder / "cni" / "conf" / "10-nothing.conflist").write_text(json.dumps(network))
-    (node.folder / "containerd.toml").write_text(_containerd(node, binaries["runc"]))
+    (node.folder / "containerd.toml").write_text(_containerd(node, runc))
     (node.folder / "resolv.conf").write_text("")
     served = authority.issue_server("kubelet", NAME)
     (node.folder / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet(node, layout, served)))
@@ -149,7 +160,7 @@ def import_image(node: Node, ctr: pathlib.Path) -> None:
     deadline = time.monotonic() + IMPORT_SECONDS
     while subprocess.run(command, check=False, capture_output=True).returncode:
         if time.monotonic() > deadline:
-            raise ImageRefused(f"containerd did not take {archive} within {IMPORT_SECONDS:.0f} s")
+            raise Refused(f"containerd did not take {archive} within {IMPORT_SECONDS:.0f} s")
         time.sleep(0.2)
 
 

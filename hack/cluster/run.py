@@ -115,7 +115,7 @@ def _start_node(
     """Start containerd and a kubelet inside its namespaces, and a device plugin outside."""
     real = realnode.Node(folder=layout.folder / "node", ports=layout.ports)
     starting.cluster = dataclasses.replace(starting.cluster, node=real)
-    realnode.write_files(real, layout, binaries, authority)
+    realnode.write_files(real, layout, authority)
     realnode.make_cgroups(real)
     starting.launch({"containerd": realnode.containerd_command(real, binaries)})
     realnode.import_image(real, binaries["ctr"])

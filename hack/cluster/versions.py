@@ -30,8 +30,6 @@ class Program:
     """Go packages with the variables gitVersion, gitMajor and gitMinor, which a release sets when it links."""
     manifests: str = ""
     """Folder of the module that kustomize renders to what the program needs in the API server."""
-    needs_c: bool = False
-    """Holds C code of its own, and is built with the machine's compiler."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +59,11 @@ LINES = {
 KUEUE = "v0.17.0"
 JOBSET = "v0.11.1"  # what this Kueue is built with (its go.mod)
 CONTAINERD = "v2.2.9"
-RUNC = "v1.4.4"
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """What `make cluster` starts, in the order of their start."""
-NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "runc")
-"""What a real node needs beside it."""
+NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
+"""What a real node needs beside it; runc is the machine's own (realnode.py)."""
 
 _KUBERNETES_STAMPS = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -104,13 +101,6 @@ def programs(line: str) -> dict[str, Program]:
             manifests="config/default",
         ),
         **{name: _containerd(name) for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
-        "runc": Program(
-            name="runc",
-            module="github.com/opencontainers/runc",
-            package="github.com/opencontainers/runc",
-            version=RUNC,
-            needs_c=True,
-        ),
     }
 
 

@@ -25,6 +25,8 @@ def real(line, need, tmp_path_factory, request):
     """Return a cluster with one real node."""
     if os.environ.get("MUSTER_REAL_NODE") != "1":
         pytest.skip("a real kubelet is started with MUSTER_REAL_NODE=1 only")
+    if realnode.find_runc() is None:
+        pytest.skip("no runc")
     need([versions.programs(line)[name] for name in versions.NODE])
     started = run.start(tmp_path_factory.mktemp("real"), line, real=True)
     yield started
@@ -130,6 +132,7 @@ def test_a_kubelet_that_restarts_without_the_plugin_says_zero_of_zero(real, admi
     now = run.restart(now, "kubelet")
     try:
         assert wait_for(lambda: numbers(admin) == ("0", "0"), "0/0")
-        assert len(ask(real)[1]["one"]) == 1
+        # Until the kubelet has its pods from the API server again, List names none.
+        assert wait_for(lambda: len(ask(real)[1].get("one", ())) == 1, "the pod in List")
     finally:
         run.restart(now, "deviceplugin")
