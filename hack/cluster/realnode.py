@@ -99,10 +99,11 @@ class Node:
         return self.folder / "containerd.sock"
 
 
-def write_files(
-    node: Node, layout: flags.Layout, binaries: Mapping[str, pathlib.Path], authority: pki.Authority
-) -> None:
+def write_files(node: Node, layout: flags.Layout, authority: pki.Authority) -> None:
     """Write configurations, the network plugin and the kubelet's identity."""
+    runc = find_runc()
+    if runc is None:
+        raise Refused("no runc on this machine; on Debian or Ubuntu: apt-get install runc")
     (node.folder / "cni" / "bin").mkdir(parents=True)
     (node.folder / "cni" / "conf").mkdir()
     plugin = node.folder / "cni" / "bin" / "nothing"
