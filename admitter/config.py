@@ -40,6 +40,9 @@ class AdmitterConfig:
     lease_grace_seconds: float = setting(
         60.0, text="how long a lease without pods outlives its client's stream", low=0.1, high=3600
     )
+    replan_patience_seconds: float = setting(
+        15.0, text="how long a lease without pods outlives its units before it is planned anew", low=0, high=3600
+    )
     new_term_grace_seconds: float | None = setting(
         None, text="how long a new term listens before it grants; none: node_ttl + lease_grace", low=0, high=7200
     )

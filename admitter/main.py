@@ -130,6 +130,7 @@ class Admitter:
             prefix=f"t{term}-{secrets.token_hex(3)}",
             opens_at=recover.opens_at(self._clock.monotonic(), config.term_grace_seconds, is_first_term=is_first),
             lease_grace_seconds=config.lease_grace_seconds,
+            replan_patience_seconds=config.replan_patience_seconds,
             ended_kept_seconds=config.ended_kept_seconds,
         )
 

@@ -50,7 +50,8 @@ class Book:
         """The last question that the queue put: the same one gets the same answer."""
         self._arrivals = 0
         self._lease_number = 0
-        self._absent_since: dict[str, float] = {}
+        self._doubts: dict[str, float] = {}
+        """Since when a lease would not be granted any more."""
 
     def open(self, gang: Gang, owner: str, now: float) -> GangRecord:
         """Return the record that the client is attached to now; Conflict if it may not be."""
@@ -118,6 +119,7 @@ class Book:
         if self.estate.overtaken_by:
             # This term is no term: whoever owns the book renews it, and it listens before it grants.
             return
+        view = self._that_obey(view)
         claiming = self._claim(view, now)
         self._forget(view, now)
         self._recheck(view, now)
@@ -181,6 +183,11 @@ class Book:
         nodes = {name: state for name, state in view.nodes.items() if state.snapshot_term == self.terms.term}
         return dataclasses.replace(view, nodes=nodes)
 
+    def _that_obey(self, view: ClusterView) -> ClusterView:
+        """Return the view without the nodes that obey a later term: they would hold nothing for us."""
+        nodes = {name: state for name, state in view.nodes.items() if not self.estate.obeys_another(name)}
+        return dataclasses.replace(view, nodes=nodes)
+
     def _claim(self, view: ClusterView, now: float) -> frozenset[str]:
         """Give orphans back to the gangs that came for them; return the gangs that wait for the rest of theirs."""
         waiting = set()
@@ -215,25 +222,28 @@ class Book:
         self._note("adopted", record, "admitter", "recover", f"from {len(orphan.parts)} nodes")
 
     def _recheck(self, view: ClusterView, now: float) -> None:
-        """Give up the leases of gangs of which nothing exists and whose nodes would not be granted today."""
+        """Give up the leases of gangs of which nothing was seen and whose nodes would not be granted for some time."""
         leases = self.leases()
         members = frozenset(member.uid for record in self.records.values() for member in record.members)
-        self._absent_since = {node: self._absent_since.get(node, now) for node in leases if node not in view.nodes}
+        doubts: dict[str, float] = {}
         for record in list(self.records.values()):
             if record.state is not GangState.LEASED or record.members:
                 continue
             assert record.lease is not None
             mine = record.lease.id
             nodes = {place.node for place in record.lease.placements}
-            absent = nodes & self._absent_since.keys()
-            # An agent that starts anew is gone for a moment; it gets the time that a silent one has.
-            if any(now - self._absent_since[node] <= view.node_ttl_seconds for node in absent):
-                continue
             others = {node: tuple(lease for lease in leases[node] if lease.id != mine) for node in nodes}
-            if not lifecycle.still_stands(record, view, others, self._policy, members):
+            # A client that says nothing for so long has no pods there.
+            is_awaited = lifecycle.leased_for(record, now) <= self.terms.lease_grace_seconds
+            if lifecycle.still_stands(record, view, others, self._policy, members, is_awaited=is_awaited):
+                continue
+            # An agent that starts anew, a read that fails once: the client may be starting its pods there by now.
+            doubts[mine] = self._doubts.get(mine, now)
+            if now - doubts[mine] >= self.terms.replan_patience_seconds:
                 self._note("revoked", record, "admitter", "admit", "its places no longer stand and no pod has appeared")
                 self.estate.close(mine)
                 self._keep(lifecycle.revoked(record))
+        self._doubts = doubts
 
     def _forget(self, view: ClusterView, now: float) -> None:
         """End what nobody comes back for, and drop what ended long ago."""

@@ -4,7 +4,7 @@ Input: cluster views, as the agents say what they were last told. Output: orphan
 and an Event for each that comes or goes.
 
 Invariant: a lease of our own prefix is never an orphan: it stands in a record, or it is over. What was released once does
-not come back with a late report.
+not come back with a late report. A node is asked once a term: an agent that invents leases takes units of its own node, once.
 """
 
 import collections
@@ -13,7 +13,6 @@ from collections.abc import Set
 from admitter.core import recover
 from admitter.core.recover import Orphan
 from admitter.model.decision import Event
-from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView
 
 _MAX_CLOSED = 100_000
@@ -29,19 +28,21 @@ class Estate:
         self._prefix = prefix
         self._events = events
         self._closed: collections.OrderedDict[str, None] = collections.OrderedDict()
-        self._heard: dict[str, tuple[NodeLease, ...]] = {}
+        self._terms: dict[str, int] = {}
+        """Every node that was heard in this term: the later term that its agent knows of, or 0."""
 
     def listen_anew(self) -> None:
         """A higher term has begun: everybody will say again what they hold."""
         self.overtaken_by = 0
-        self._heard.clear()
+        self._terms.clear()
 
     def hear(self, view: ClusterView, term: int, held: Set[str], now: float) -> None:
-        """Take what the agents say they hold; `held` are the ids that stand in records."""
+        """Take what the agents say they hold, each once a term; `held` are the ids that stand in records."""
         for node, state in view.nodes.items():
-            if self._heard.get(node) is state.leases:
+            if node in self._terms:
+                # What it was told since, it was told by us.
+                self._note_term(node, state.lease_term, term)
                 continue
-            self._heard[node] = state.leases
             foreign = tuple(
                 lease
                 for lease in state.leases
@@ -49,11 +50,23 @@ class Estate:
             )
             known = set(self.orphans)
             # We tell agents of orphans under our own term; only an id that nobody told us of gives a lost counter away.
-            if state.lease_term > term or (state.lease_term == term and {lease.id for lease in foreign} - known):
-                self.overtaken_by = max(self.overtaken_by, state.lease_term)
+            is_ours = not {lease.id for lease in foreign} - known
+            self._terms[node] = 0
+            self._note_term(node, state.lease_term, term - (state.lease_term == term and not is_ours))
             self.orphans = recover.heard(self.orphans, node, foreign, now)
             for identifier in sorted(self.orphans.keys() - known):
                 self._note("orphan-heard", self.orphans[identifier], f"from {node}")
+        # One agent that lies must not close the fleet for a term's grace again and again.
+        later = [self._terms[node] for node in view.nodes if self._terms[node]]
+        if 2 * len(later) > len(view.nodes):
+            self.overtaken_by = max(later)
+
+    def obeys_another(self, node: str) -> bool:
+        """Return whether the node's agent knows of a later term: it will do nothing that we say."""
+        return self._terms.get(node, 0) > 0
+
+    def _note_term(self, node: str, known: int, term: int) -> None:
+        self._terms[node] = known if known > term else 0
 
     def release(self, orphan: Orphan, why: str) -> None:
         """Let an orphan go: to its gang, or for good."""

@@ -160,6 +160,8 @@ def accept_heartbeat(known: NodeState | None, message: Heartbeat, *, now: float)
 def _lease_problems(message: Snapshot) -> tuple[str, ...]:
     if len(message.leases.leases) > _MAX_LEASES:
         return (f"leases: more than {_MAX_LEASES}",)
+    if message.leases.term > check.MAX_COUNT:
+        return ("leases.term: is out of bounds",)
     return tuple(
         f"leases[{index}]: units or names are out of bounds"
         for index, lease in enumerate(message.leases.leases)

@@ -19,7 +19,7 @@ from admitter.model.lease import Lease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.record import Ending, GangRecord, GangState
 from admitter.model.timeline import Stamp, StampedBy, Timeline
-from muster.model.reading import Known
+from muster.model.reading import Known, Unknown
 from muster.model.vocabulary import EndReason
 
 _MEMBERS_PER_POD = 4
@@ -114,18 +114,33 @@ def is_abandoned(record: GangRecord, view: ClusterView, now: float, lease_grace_
     return not any(_is_counted(member, view) for member in record.members)
 
 
+def leased_for(record: GangRecord, now: float) -> float:
+    """Return since how many seconds it has its lease."""
+    match record.timeline.admitted:
+        case Known(stamp):
+            return now - stamp.at
+        case Unknown():
+            return 0.0
+
+
 def still_stands(
-    record: GangRecord, view: ClusterView, leases: Leases, policy: Policy, others: frozenset[str] = frozenset()
+    record: GangRecord,
+    view: ClusterView,
+    leases: Leases,
+    policy: Policy,
+    others: frozenset[str] = frozenset(),
+    *,
+    is_awaited: bool = True,
 ) -> bool:
     """Return whether the lease of a gang without members would be granted today.
 
-    `leases` are those of everybody else, `others` the UIDs of their members. Another pod that was counted since the lease
-    was made may be a member that the client has not reported yet: its units count as the gang's own.
+    `leases` are those of everybody else, `others` the UIDs of their members. While its client `is_awaited`, another pod
+    that was counted since the lease was made may be a member that is not reported yet: its units count as the gang's own.
     """
     assert record.lease is not None
     nodes = {placement.node for placement in record.lease.placements}
     back: dict[tuple[str, str], int] = {}
-    for node in nodes & set(view.nodes):
+    for node in nodes & set(view.nodes) if is_awaited else ():
         for resource, report in view.nodes[node].report.resources.items():
             ours = (pod.units for pod in report.counted if pod.uid not in record.strangers | others)
             back[node, resource] = sum(ours)

@@ -75,14 +75,15 @@ def heard(orphans: Mapping[str, Orphan], node: str, leases: Iterable[NodeLease],
 def claimed(orphans: Mapping[str, Orphan], gang: Gang) -> Orphan | None:
     """Return the orphan that is this gang's own: same name, same request.
 
-    Of several (an agent was away when the older one was given up) the one whose pods exist, then the most complete.
+    Of several (an agent was away when the older one was given up, or invents one) the whole one, then the one whose pods
+    exist.
     """
     mine = [
         orphan for orphan in orphans.values() if (orphan.gang, orphan.request_id) == (gang.full_name, gang.request_id)
     ]
     return min(
         mine,
-        key=lambda orphan: (not orphan.has_members, not is_whole(gang, orphan), -len(orphan.parts), orphan.id),
+        key=lambda orphan: (not is_whole(gang, orphan), not orphan.has_members, -len(orphan.parts), orphan.id),
         default=None,
     )
 

@@ -59,13 +59,17 @@ class ClusterView:
 
 
 def outstanding(resource: ResourceReport, leases: Iterable[NodeLease], name: str) -> int:
-    """Return the leased units of a resource that the node's numbers do not contain yet."""
-    counted = {pod.uid for pod in resource.counted}
+    """Return the leased units of a resource that the node's numbers do not contain yet.
+
+    A pod fills one place once, and no more of it than the node has counted for the pod: whoever claims a pod that is
+    another gang's, or a small one for a large place, frees nobody's units.
+    """
+    counted = {pod.uid: pod.units for pod in resource.counted}
     total = 0
     for lease in leases:
         if lease.resource == name:
-            seen = sum(1 for uid in lease.pod_uids if uid in counted)
-            total += max(0, lease.units - seen * lease.units_per_pod)
+            seen = sum(min(counted.pop(uid, 0), lease.units_per_pod) for uid in lease.pod_uids)
+            total += max(0, lease.units - seen)
     return total
 
 

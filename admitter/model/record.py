@@ -64,6 +64,8 @@ class Terms:
     opens_at: float
     lease_grace_seconds: float = 60.0
     """A lease without pods lives as long as its client's stream plus this (design.md section 6)."""
+    replan_patience_seconds: float = 15.0
+    """How long a lease stands without its units before it is planned anew, while no pod of it was seen."""
     ended_kept_seconds: float = 600.0
     """How long an ended gang can still be asked about."""
 

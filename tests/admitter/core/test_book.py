@@ -15,8 +15,17 @@ from tests.admitter.clusters import GPU, NOW, a_gang, a_lease, a_node, a_resourc
 KEY = "team-a/train"
 
 
-def a_book(*, opens_at=0.0, term=1, grace=60.0):
-    return Book(Terms(term=term, prefix=f"t{term}-abc", opens_at=opens_at, lease_grace_seconds=grace), Policy())
+def a_book(*, opens_at=0.0, term=1, grace=60.0, patience=0.0):
+    return Book(
+        Terms(
+            term=term,
+            prefix=f"t{term}-abc",
+            opens_at=opens_at,
+            lease_grace_seconds=grace,
+            replan_patience_seconds=patience,
+        ),
+        Policy(),
+    )
 
 
 def test_a_gang_is_leased_started_and_ended():
@@ -99,15 +108,28 @@ def test_a_bad_node_never_takes_a_lease_from_a_pod():
     assert [place.node for place in book.records[KEY].lease.placements] == ["n1"]
 
 
-def test_an_agent_that_starts_anew_gets_the_time_of_a_silent_one():
-    book = a_book()
+def test_a_lease_outlives_its_units_for_a_while():
+    """The agent starts anew, then a GPU is lost for a moment: a client may be starting its pods all the time."""
+    book = a_book(patience=15.0)
     book.open(a_gang(), "client", NOW)
     book.decide(a_view(("n1", 8)), NOW)
-    book.decide(a_view(), NOW + 1)
-    book.decide(a_view(), NOW + 15)
-    assert book.records[KEY].state is GangState.LEASED
-    book.decide(a_view(), NOW + 17)
-    assert book.records[KEY].why.reason is WaitReason.NO_SUCH_RESOURCE
+    for seconds, nodes in ((1, ()), (15, ()), (16, (("n1", 8),)), (17, (("n1", 0),)), (31, (("n1", 0),))):
+        book.decide(a_view(*nodes), NOW + seconds)
+        assert book.records[KEY].lease.id == "t1-abc-1"
+    book.decide(a_view(("n1", 0)), NOW + 32)
+    assert book.records[KEY].why.reason is WaitReason.NOT_ENOUGH_UNITS
+
+
+def test_pods_that_nobody_reports_are_taken_for_the_gangs_own_as_long_as_its_client_is_awaited():
+    book = a_book(grace=60.0, patience=15.0)
+    book.open(a_gang(gpus=8), "client", NOW)
+    book.decide(a_view(("n1", 8)), NOW)
+    taken = a_view(a_node("n1", a_resource(0, counted=[("unknown", 8)])))
+    for seconds in (1, 60, 61, 75):
+        book.decide(taken, NOW + seconds)
+        assert book.records[KEY].state is GangState.LEASED
+    book.decide(taken, NOW + 76)
+    assert book.records[KEY].state is GangState.WAITING
 
 
 def test_a_client_that_stays_away_loses_its_lease():
@@ -181,6 +203,32 @@ def test_a_lease_of_this_term_that_is_over_does_not_come_back():
     book.end(KEY, "", NOW)
     book.decide(a_view(a_node("n1", 8, leases=lease)), NOW + 1)
     assert book.leases() == {}
+
+
+def test_one_agent_that_invents_a_later_term_stands_alone():
+    """It gets nothing to do, and the others are served."""
+    book = a_book(term=2)
+    book.open(a_gang(gpus=8), "client", NOW)
+    liar = a_node("n1", 8, leases=(a_part(1, identifier="t99-x-1"),), lease_term=99, term=2)
+    book.decide(a_view(liar, a_node("n2", 8, term=2), a_node("n3", 8, term=2)), NOW)
+    assert book.estate.overtaken_by == 0
+    assert [place.node for place in book.records[KEY].lease.placements] == ["n2"]
+
+
+def test_an_agent_is_asked_for_leases_once_a_term():
+    book = reborn(a_node("n1", 8, leases=(a_part(2),), term=2))
+    later = a_node("n1", 8, leases=(a_part(2), a_part(1, identifier="t1-old-8")), term=2)
+    book.decide(a_view(later), NOW + 1)
+    assert list(book.estate.orphans) == ["t1-old-7"]
+
+
+def test_an_invented_lease_does_not_hide_the_true_one():
+    true = a_node("n1", 8, leases=(a_part(3),), term=2)
+    liar = a_node("n2", 8, leases=(a_part(1, identifier="t1-evil-1", uids=["u1"]),), term=2)
+    book = reborn(true, liar)
+    book.open(a_gang(count=3), "client", NOW)
+    book.decide(a_view(true, liar), NOW + 1)
+    assert book.records[KEY].lease.id == "t1-old-7"
 
 
 def test_a_lost_term_counter_is_noticed():
