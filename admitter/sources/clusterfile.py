@@ -52,6 +52,8 @@ class ClusterFile:
         try:
             stamp = _stamp(self._path)
             if stamp == self._stamp:
+                # The very file that was read last, back after a failure, counts again.
+                self.problem = ""
                 return {}
             fresh = parse(self._path.read_bytes())
         except (OSError, ValueError) as error:

@@ -80,6 +80,20 @@ def test_the_last_good_file_stands_and_grows_old(path, content):
     assert source.problem == ""
 
 
+def test_the_same_file_counts_again_when_it_is_back(path, tmp_path):
+    clock = Clock()
+    write(path, {"nodes": {"n1": a_slice(8)}})
+    source = ClusterFile(path, clock.monotonic)
+    source.refresh()
+    path.rename(tmp_path / "aside.json")
+    source.refresh()
+    clock.now += 5
+    assert source.slice_of("n1")[1] == 5.0
+    (tmp_path / "aside.json").rename(path)
+    assert source.refresh() == {}
+    assert (source.problem, source.slice_of("n1")[1]) == ("", 0.0)
+
+
 def test_nothing_is_known_before_the_first_good_file(path):
     source = ClusterFile(path, Clock().monotonic)
     assert source.refresh() == {}
