@@ -9,6 +9,7 @@ that rest on it Unknown; the admits are then null, or 0 where a finding knows th
 Why strict is 0 with one bad id: nobody above the kubelet can choose the device (faults.md P3a).
 """
 
+import collections
 import dataclasses
 from collections.abc import Iterable
 from typing import Any
@@ -157,13 +158,28 @@ def _limit(view: ResourceView, snapshot: Snapshot) -> Reading[tuple[int | None, 
         case Known(value), _:
             allocatable = value
     assert isinstance(view.requests, Known)
-    return Known((allocatable - sum(view.requests.value.values()), waiting_units(view, snapshot)))
+    waiting = waiting_units(view, snapshot) + _waiting_elsewhere(view, snapshot)
+    return Known((allocatable - sum(view.requests.value.values()), waiting))
+
+
+def _waiting_elsewhere(view: ResourceView, snapshot: Snapshot) -> int:
+    """Return the ids of this name that pods will take who wait for the same GPUs under another (faults.md A14)."""
+    total = 0
+    for other in snapshot.resources:
+        if shape.unshared(other.name) == shape.unshared(view.name):
+            continue
+        promised = {device.uuid for device in other.ids() if device.unit is not None}
+        shared = collections.Counter(device.uuid for device in view.ids() if device.uuid in promised)
+        if shared:
+            total += min(waiting_units(other, snapshot), len(shared)) * max(shared.values())
+    return total
 
 
 def waiting_units(view: ResourceView, snapshot: Snapshot) -> int:
     """Return w: units of bound, unfinished pods that neither List nor a GPU process shows yet.
 
-    Pods that share a name share its entry in List: what the entry does not cover still waits.
+    Pods that share a name share its entry in List: what the entry does not cover still waits, and the one that is seen
+    by its process covers itself first.
     """
     match view.requests, snapshot.listed:
         case Known(requests), Known(listed):
@@ -178,8 +194,9 @@ def waiting_units(view: ResourceView, snapshot: Snapshot) -> int:
         if not ids:
             continue
         sharing = [waiting.pop(uid) for uid in item.uids if uid in waiting]
-        if len(sharing) > 1:
-            total += max(0, sum(sharing) - len(ids))
+        if len(item.uids) > 1:
+            asked = sum(requests.get(uid, 0) for uid in item.uids)
+            total += min(sum(sharing), max(0, asked - len(ids)))
     return total + sum(waiting.values())
 
 

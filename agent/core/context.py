@@ -66,9 +66,12 @@ def after(instant: datetime.datetime, duration: datetime.timedelta) -> datetime.
 
 
 def unheld(view: ResourceView) -> tuple[DeviceId, ...]:
-    """Return the advertised ids that the kubelet may hand out next: GA less List."""
-    holders = view.holders()
-    return tuple(device for device in view.ids() if device.id not in holders)
+    """Return the advertised ids that the kubelet may hand out next: GA less List. A List nobody read frees none."""
+    match view.held:
+        case Known(held):
+            return tuple(device for device in view.ids() if device.id not in held)
+        case Unknown():
+            return ()
 
 
 def count_of(reading: Known[int] | Unknown) -> int | None:

@@ -77,6 +77,15 @@ def would_carry(name: str, unit: Unit, strategy: str) -> bool:
     return is_whole(name) and not is_in_mig_mode(unit.gpu)
 
 
+def unshared(name: str) -> str:
+    """Return the name without the suffix under which its replicas are renamed (faults.md F1, F2).
+
+    >>> unshared("nvidia.com/gpu.shared")
+    'nvidia.com/gpu'
+    """
+    return name.removesuffix(".shared")
+
+
 def is_whole(name: str) -> bool:
     """True for the names under which whole GPUs are offered."""
     return name in (WHOLE, WHOLE + ".shared")

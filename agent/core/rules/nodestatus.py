@@ -10,6 +10,7 @@ set and what is left by count (design.md section 3).
 import datetime
 from collections.abc import Iterator
 
+from agent.core import resourceviews
 from agent.core.context import Context, count_of, named
 from agent.core.rules import registration
 from agent.model.finding import Rule, Suspicion
@@ -84,17 +85,21 @@ def find(context: Context) -> Iterator[Suspicion]:
 
 def _counts(context: Context, view: ResourceView) -> Iterator[Suspicion]:
     allocatable, capacity, advertised = count_of(view.allocatable), count_of(view.capacity), len(view.ids())
+    is_absent = view.allocatable == resourceviews.KEY_ABSENT
+    if is_absent:
+        allocatable = 0  # nothing is scheduled to a name that the Node does not have (faults.md S2)
     if allocatable is None or allocatable == advertised:
         return
     rule, until = _rule(context, view, allocatable, capacity)
     if rule is None:
         return
+    said = "nothing" if is_absent else allocatable
     yield Suspicion(
         rule=rule,
         resource=view.name,
         units=abs(allocatable - advertised),
         until=until,
-        detail=f"the Node says {allocatable} of {'?' if capacity is None else capacity}, the kubelet {advertised}",
+        detail=f"the Node says {said} of {'?' if capacity is None else capacity}, the kubelet {advertised}",
     )
 
 

@@ -8,6 +8,7 @@ taken for the others.
 
 from collections.abc import Iterator
 
+from agent.core import join, shape
 from agent.core.context import Context, named
 from agent.model.finding import Effect, Rule, Suspicion
 from agent.model.snapshot import ResourceView, Snapshot
@@ -49,15 +50,16 @@ RULES = (TWO_NAMES, WITH_DRA, MPS_RACE)
 
 def find(context: Context) -> Iterator[Suspicion]:
     """Yield every resource whose units somebody else promises too."""
-    snapshot = context.snapshot
+    snapshot, lookup = context.snapshot, join.Units(context.snapshot.units)
     for view in snapshot.resources:
-        others = [other for other in snapshot.resources if _base(other.name) != _base(view.name)]
+        others = [other for other in snapshot.resources if shape.unshared(other.name) != shape.unshared(view.name)]
         for rule in (TWO_NAMES, WITH_DRA):
             rivals = [other for other in others if (other.is_dra is not view.is_dra) is (rule is WITH_DRA)]
             promised = {device.uuid for other in rivals for device in other.ids()}
-            twice = promised & {device.uuid for device in view.ids() if device.unit is not None}
+            held = {uuid for other in rivals for uuid in _held_uuids(other, lookup)}
+            # A name that nobody promises any more, a pod of before may still hold a GPU under.
+            twice = (promised | held) & {device.uuid for device in view.ids() if device.unit is not None}
             if twice:
-                held = {uuid for other in rivals for uuid in _held_uuids(other)}
                 yield _suspicion(rule, view, twice, held & twice)
         if any(device.is_replica for device in view.ids()) and is_mps_missing(snapshot):
             yield Suspicion(rule=MPS_RACE, resource=view.name, detail="replicas are offered before MPS is ready")
@@ -83,14 +85,9 @@ def _shares_by_mps(snapshot: Snapshot) -> bool:
             return False
 
 
-def _base(name: str) -> str:
-    """Return the name without the suffix under which its replicas are renamed (faults.md F1, F2)."""
-    return name.removesuffix(".shared")
-
-
-def _held_uuids(view: ResourceView) -> frozenset[str]:
-    holders = view.holders()
-    return frozenset(device.uuid for device in view.ids() if device.id in holders)
+def _held_uuids(view: ResourceView, lookup: join.Units) -> frozenset[str]:
+    """Return the units held under the name, advertised there or not."""
+    return frozenset(join.join(text, lookup).uuid for text in view.holders())
 
 
 def _suspicion(rule: Rule, view: ResourceView, twice: set[str], held: set[str]) -> Suspicion:
