@@ -161,9 +161,8 @@ class Book:
 
     def _grant(self, record: GangRecord, grant: Grant, view: ClusterView, now: float) -> None:
         self._answered = None
-        self._lease_number += 1
         lease = Lease(
-            id=f"{self.terms.prefix}-{self._lease_number}",
+            id=self._next_lease_id(),
             term=self.terms.term,
             snapshot_version=view.version,
             placements=grant.placements,
@@ -193,33 +192,43 @@ class Book:
         waiting = set()
         for record in self.waiting():
             orphan = recover.claimed(self.estate.orphans, record.gang)
-            if orphan is None:
+            silent = {member.node for member in record.members} - view.nodes.keys()
+            is_running = lifecycle.is_running(record, view)
+            if orphan is None and not silent and not is_running:
                 continue
-            fate = recover.fate(record.gang, orphan, has_members=bool(record.members), is_open=self.is_open(now))
+            fate = recover.fate(
+                record.gang,
+                orphan,
+                has_members=bool(record.members),
+                is_running=is_running,
+                may_hear_more=bool(silent) or not self.is_open(now),
+            )
             if fate is Fate.WAIT:
                 waiting.add(record.key)
-                detail = f"its lease {orphan.id} is not complete: {len(orphan.parts)} nodes heard"
-                (answer,) = order.closed(
-                    [order.Ask(gang=record.gang, arrival=record.arrival)], self.terms.opens_at, detail
-                )
-                assert isinstance(answer.answer, Explanation)
-                self._refuse(record, answer.answer)
+                self._refuse(record, recover.incomplete(record.gang, orphan, silent, self.terms.opens_at))
                 continue
-            self.estate.release(orphan, fate.value)
+            if orphan is not None:
+                self.estate.release(orphan, fate.value)
             if fate is Fate.ADOPT:
                 self._adopt(record, orphan, view, now)
             elif fate is Fate.LOST:
-                detail = f"places of lease {orphan.id} are missing on nodes that were not heard in this term"
+                detail = "places of its lease are missing on nodes that were not heard in this term"
                 self._end(record, EndReason.LEASE_LOST, detail, now)
         return frozenset(waiting)
 
-    def _adopt(self, record: GangRecord, orphan: Orphan, view: ClusterView, now: float) -> None:
+    def _adopt(self, record: GangRecord, orphan: Orphan | None, view: ClusterView, now: float) -> None:
+        if orphan is None:
+            orphan = recover.nothing(record.gang, self._next_lease_id(), now)
         record = lifecycle.adopted(record, recover.lease(orphan, self.terms.term, view.version), now)
         for node, part in ((node, part) for node, parts in orphan.parts.items() for part in parts):
             for uid in part.pod_uids:
                 record = lifecycle.joined(record, Member(podset=part.podset, uid=uid, node=node), now)
         self._keep(record)
         self._note("adopted", record, "admitter", "recover", f"from {len(orphan.parts)} nodes")
+
+    def _next_lease_id(self) -> str:
+        self._lease_number += 1
+        return f"{self.terms.prefix}-{self._lease_number}"
 
     def _recheck(self, view: ClusterView, now: float) -> None:
         """Give up the leases of gangs of which nothing was seen and whose nodes would not be granted for some time."""
@@ -248,7 +257,8 @@ class Book:
     def _forget(self, view: ClusterView, now: float) -> None:
         """End what nobody comes back for, and drop what ended long ago."""
         for orphan in list(self.estate.orphans.values()):
-            if recover.is_expired(orphan, now, self.terms.opens_at, self.terms.lease_grace_seconds):
+            is_late = recover.is_expired(orphan, now, self.terms.opens_at, self.terms.lease_grace_seconds)
+            if is_late and not recover.is_running(orphan, view):
                 self.estate.release(orphan, "nobody came for it")
         for record in list(self.records.values()):
             if record.ending is not None:

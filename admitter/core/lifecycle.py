@@ -114,6 +114,11 @@ def is_abandoned(record: GangRecord, view: ClusterView, now: float, lease_grace_
     return not any(_is_counted(member, view) for member in record.members)
 
 
+def is_running(record: GangRecord, view: ClusterView) -> bool:
+    """Return whether every member has its devices now, with a lease or without."""
+    return _is_complete(record, {member.uid for member in record.members if _is_counted(member, view)})
+
+
 def leased_for(record: GangRecord, now: float) -> float:
     """Return since how many seconds it has its lease."""
     match record.timeline.admitted:

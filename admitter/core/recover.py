@@ -4,19 +4,24 @@ Input: what the agents say they were last told, and the clients that come back. 
 and what becomes of a gang whose client is back.
 
 Invariants: a lease that an agent reports is held from that moment, whether or not its client is back. A gang gets the
-lease of its own request again only if every place of it was heard of. Until `opens_at` nothing new is granted at all, so
-that a node or client that is slow to return finds its units still there; a start with an empty state directory has no
-earlier term to wait for.
+lease of its own request again only if every place of it was heard of, or all its pods run. A gang with pods on a node
+that is not heard yet is given no other place. Until `opens_at` nothing new is granted at all, so that a node or client
+that is slow to return finds its units still there; a start with an empty state directory has no earlier term to wait for.
 
 Why ids and not terms decide what is ours: a state directory can be lost, and a counter then starts again.
 """
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
+from admitter.core import explain
+from admitter.model.decision import Explanation
 from admitter.model.gang import Gang
 from admitter.model.lease import Lease, NodeLease, Placement
+from admitter.model.nodecapacity import ClusterView
+
+_NAMED_IN_LINE = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +93,33 @@ def claimed(orphans: Mapping[str, Orphan], gang: Gang) -> Orphan | None:
     )
 
 
-def fate(gang: Gang, orphan: Orphan, *, has_members: bool, is_open: bool) -> Fate:
-    """Decide what becomes of a gang that claims the orphan."""
-    if is_whole(gang, orphan):
+def nothing(gang: Gang, identifier: str, now: float) -> Orphan:
+    """Return what a gang has of which no agent holds a lease any more."""
+    return Orphan(id=identifier, gang=gang.full_name, request_id=gang.request_id, parts={}, heard_at=now)
+
+
+def fate(gang: Gang, orphan: Orphan | None, *, has_members: bool, is_running: bool, may_hear_more: bool) -> Fate:
+    """Decide what becomes of a gang that claims the orphan, or whose pods are where no agent has spoken yet.
+
+    `is_running`: all its pods have their devices, so that it needs no other place, wherever its lease was.
+    """
+    if is_running or (orphan is not None and is_whole(gang, orphan)):
         return Fate.ADOPT
-    if not is_open:
+    if may_hear_more:
         return Fate.WAIT
-    return Fate.LOST if has_members or orphan.has_members else Fate.REPLAN
+    return Fate.LOST if has_members or (orphan is not None and orphan.has_members) else Fate.REPLAN
+
+
+def incomplete(gang: Gang, orphan: Orphan | None, silent: Set[str], opens_at: float) -> Explanation:
+    """Say what the gang's lease waits for."""
+    parts = []
+    if silent:
+        named = sorted(silent)[:_NAMED_IN_LINE]
+        more = f" and {len(silent) - len(named)} more" if len(silent) > len(named) else ""
+        parts.append(f"it has pods on {', '.join(named)}{more}, not heard in this term")
+    if orphan is not None:
+        parts.append(f"its lease {orphan.id} is not complete: {len(orphan.parts)} nodes heard")
+    return explain.new_term(gang, 1, opens_at, "; ".join(parts))
 
 
 def is_whole(gang: Gang, orphan: Orphan) -> bool:
@@ -127,6 +152,18 @@ def lease(orphan: Orphan, term: int, version: int) -> Lease:
             for node, parts in sorted(orphan.parts.items())
             for part in parts
         ),
+    )
+
+
+def is_running(orphan: Orphan, view: ClusterView) -> bool:
+    """Return whether a pod of it still has its devices: no client's absence takes a place from a pod that exists."""
+    return any(
+        pod.uid in part.pod_uids
+        for node, parts in orphan.parts.items()
+        if node in view.nodes
+        for part in parts
+        for report in view.nodes[node].report.resources.values()
+        for pod in report.counted
     )
 
 

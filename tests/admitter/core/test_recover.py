@@ -26,17 +26,29 @@ HALF = orphan_of(n1=(a_part(3),))
 LIVING_HALF = orphan_of(n1=(a_part(3, uids=["u1"]),))
 
 FATES = {
-    "every place was heard of": (WHOLE, False, False, recover.Fate.ADOPT),
-    "a place is missing, there is time": (HALF, False, False, recover.Fate.WAIT),
-    "a place is missing for good, nothing exists": (HALF, False, True, recover.Fate.REPLAN),
-    "a place is missing for good, a pod exists there": (LIVING_HALF, False, True, recover.Fate.LOST),
-    "a place is missing for good, the client has pods": (HALF, True, True, recover.Fate.LOST),
+    "every place was heard of": (WHOLE, False, False, True, recover.Fate.ADOPT),
+    "all pods run": (HALF, True, True, False, recover.Fate.ADOPT),
+    "all pods run, nobody knows of a lease": (None, True, True, False, recover.Fate.ADOPT),
+    "a place is missing, there is time": (HALF, False, False, True, recover.Fate.WAIT),
+    "nothing was heard where its pods are": (None, True, False, True, recover.Fate.WAIT),
+    "a place is missing for good, nothing exists": (HALF, False, False, False, recover.Fate.REPLAN),
+    "a place is missing for good, a pod exists there": (LIVING_HALF, False, False, False, recover.Fate.LOST),
+    "a place is missing for good, the client has pods": (HALF, True, False, False, recover.Fate.LOST),
 }
 
 
-@pytest.mark.parametrize(("orphan", "has_members", "is_open", "expected"), FATES.values(), ids=FATES)
-def test_fate(orphan, has_members, is_open, expected):
-    assert recover.fate(GANG, orphan, has_members=has_members, is_open=is_open) is expected
+@pytest.mark.parametrize(
+    ("orphan", "has_members", "is_running", "may_hear_more", "expected"), FATES.values(), ids=FATES
+)
+def test_fate(orphan, has_members, is_running, may_hear_more, expected):
+    fate = recover.fate(GANG, orphan, has_members=has_members, is_running=is_running, may_hear_more=may_hear_more)
+    assert fate is expected
+
+
+def test_what_a_lease_waits_for_is_named_within_bounds():
+    why = recover.incomplete(GANG, HALF, {f"n{index}" for index in range(8)}, 100.0)
+    assert "pods on n0, n1, n2, n3, n4 and 3 more, not heard in this term" in why.summary
+    assert "its lease t1-x-7 is not complete: 1 nodes heard" in why.summary
 
 
 def test_the_lease_keeps_its_id_and_places():
