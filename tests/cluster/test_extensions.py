@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 import yaml
-from lightkube import generic_resource
+from lightkube import generic_resource, types
 from lightkube.core import exceptions
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import batch_v1 as batch
@@ -143,7 +143,8 @@ def test_kueue_holds_what_exceeds_the_quota_until_there_is_room(admin, space, wa
     admin.create(a_job(space, "second", 8))
     wait_for(lambda: [*admin.list(Workload, namespace=space)][1:], "the second workload")
     assert admin.get(batch.Job, "second", namespace=space).spec.suspend
-    admin.delete(batch.Job, "first", namespace=space)
+    # As kubectl does it: the API's own default for a Job orphans its pods, and its Workload keeps the quota.
+    admin.delete(batch.Job, "first", namespace=space, cascade=types.CascadeType.BACKGROUND)
     assert wait_for(lambda: admin.get(batch.Job, "second", namespace=space).status.succeeded == 1, "the second job")
 
 
