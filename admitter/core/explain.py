@@ -49,7 +49,7 @@ def behind(gang: Gang, head: Gang, position: int) -> Explanation:
     )
 
 
-def new_term(gang: Gang, position: int, opens_at: float, detail: str) -> Explanation:
+def new_term(gang: Gang, position: int, opens_at: float | None, detail: str) -> Explanation:
     """Explain a gang that waits for a new term to have heard from everyone who was promised something."""
     return Explanation(
         reason=WaitReason.NEW_TERM,

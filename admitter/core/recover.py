@@ -119,7 +119,8 @@ def incomplete(gang: Gang, orphan: Orphan | None, silent: Set[str], opens_at: fl
         parts.append(f"it has pods on {', '.join(named)}{more}, not heard in this term")
     if orphan is not None:
         parts.append(f"its lease {orphan.id} is not complete: {len(orphan.parts)} nodes heard")
-    return explain.new_term(gang, 1, opens_at, "; ".join(parts))
+    # A node that is late is waited for even after the term has opened.
+    return explain.new_term(gang, 1, None if silent else opens_at, "; ".join(parts))
 
 
 def is_whole(gang: Gang, orphan: Orphan) -> bool:

@@ -49,6 +49,8 @@ def test_what_a_lease_waits_for_is_named_within_bounds():
     why = recover.incomplete(GANG, HALF, {f"n{index}" for index in range(8)}, 100.0)
     assert "pods on n0, n1, n2, n3, n4 and 3 more, not heard in this term" in why.summary
     assert "its lease t1-x-7 is not complete: 1 nodes heard" in why.summary
+    assert why.changes_at is None
+    assert recover.incomplete(GANG, HALF, set(), 100.0).changes_at == 100.0
 
 
 def test_the_lease_keeps_its_id_and_places():
