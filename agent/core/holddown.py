@@ -41,7 +41,11 @@ def hold(
     shown: dict[str, Evidence] = {}
     judged: list[Judged] = []
     for suspicion in sorted(suspicions, key=repr):
-        evidence = _grown(before.get(suspicion.key), suspicion.key, now)
+        last = before.get(suspicion.key)
+        if last is not None and suspicion.is_carried and suspicion.key not in shown:
+            evidence = last  # nobody looked: it neither ends nor grows
+        else:
+            evidence = _grown(last, suspicion.key, now)
         shown[suspicion.key] = evidence
         ends = _end_of_wait(suspicion, evidence, now, policy)
         if ends is None or (suspicion.verdict or suspicion.rule.verdict) is not Verdict.OK:

@@ -12,7 +12,7 @@ Steps: assemble -> rules -> holddown -> capacity -> confirm -> report (docs/arch
 import dataclasses
 from typing import Any
 
-from agent.core import assemble, capacity, confirm, holddown, maintenance, report, unconfirmed
+from agent.core import assemble, capacity, carried, confirm, holddown, maintenance, report, unconfirmed
 from agent.core.context import Context
 from agent.core.rules import table
 from agent.model import planes
@@ -40,6 +40,7 @@ def judge(
     context = Context(snapshot=snapshot, history=history, policy=policy)
     is_clean = _is_clean(snapshot)
     suspicions = [*table.find(context), *_maintenance(context)]
+    suspicions += carried.find(context, suspicions)
     evidence, judged = holddown.hold(
         history,
         suspicions,

@@ -71,6 +71,8 @@ class Suspicion:
     """In place of the rule's."""
     reason: Reason | None = None
     """In place of the rule's."""
+    is_carried: bool = False
+    """Not seen in this sample: its check could not be read, and the evidence stays what it was."""
 
     @property
     def key(self) -> str:

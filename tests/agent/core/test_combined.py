@@ -18,7 +18,6 @@ from tests import builders
 from tests.builders import WHOLE, a_gpu, a_listed_pod, a_lost_gpu, a_mig_gpu, a_node, a_pod, a_process, with_gpus
 
 SETTLED = (0, 20, 40)
-FIRST = (0,)
 EIGHT = tuple(f"GPU-{number}" for number in range(8))
 MIG = "nvidia.com/mig-1g.10gb"
 SHARE = "vendor.example/share"
@@ -320,3 +319,68 @@ ROWS = {
 def test_the_numbers_of(name):
     observation, expected = ROWS[name]
     assert numbers_of(reports_of(observation, SETTLED)[-1]) == expected
+
+
+REMAPPED = Known(planes.Remap(pending=Known(True), failed=Known(False)))
+MISSING = Known((planes.DeviceNode(path="/dev/nvidia-uvm", present=False),))
+XID_79 = planes.Xid(code=79, at=builders.after(-100))
+SILENT = Unknown("NO_PERMISSION")
+
+UNREAD = {
+    # What took the numbers, and the same check once it fails.
+    "foreign process": (node(gpus=[a_used_gpu(0)]), node(gpus=[a_gpu(0, processes=SILENT)])),
+    "foreign process, host PID view gone": (
+        node(gpus=[a_used_gpu(0)]),
+        node(gpus=[a_gpu(0, processes=Known((planes.Process(pid=1000),)))]),
+    ),
+    "recovery action": (
+        node(gpus=[a_gpu(0, recovery_action=Known(planes.RecoveryAction.RESET))]),
+        node(gpus=[a_gpu(0, recovery_action=SILENT)]),
+    ),
+    "row remap": (node(gpus=[a_gpu(0, remap=REMAPPED)]), node(gpus=[a_gpu(0, remap=SILENT)])),
+    "row remap, one field": (
+        node(gpus=[a_gpu(0, remap=REMAPPED)]),
+        node(gpus=[a_gpu(0, remap=Known(planes.Remap(pending=SILENT)))]),
+    ),
+    "fabric": (node(gpus=[a_gpu(0, fabric=FABRIC_DOWN)]), node(gpus=[a_gpu(0, fabric=SILENT)])),
+    "Xid without a recovery action": (
+        node(gpus=[a_gpu(0, recovery_action=SILENT, xids=Known((XID_79,)))]),
+        node(gpus=[a_gpu(0, recovery_action=SILENT, xids=SILENT)]),
+    ),
+    "a whole GPU in MIG mode": (node(gpus=[a_mig_gpu(0, ("1g.10gb",))]), node(gpus=[a_gpu(0, mig=Unknown("UNKNOWN"))])),
+    "device files": (node(device_nodes=MISSING), node(device_nodes=Unknown("ReaderTimeout"))),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_check_that_fails_leaves_what_it_said(name):
+    """Neither verdict nor admit changes (design.md section 3), however long it lasts; the next answer decides."""
+    fault, unread = UNREAD[name]
+    history, expected = History(), None
+    for at in SETTLED:
+        history, report = judge(history, moved(fault, at), Policy(), api_server=True)
+        expected = numbers_of(report)[WHOLE]
+    assert expected[1] == 0
+    for at in (60, 80, 500):
+        history, report = judge(history, moved(unread, at), Policy(), api_server=True)
+        assert numbers_of(report)[WHOLE] == expected
+    for at in (520, 540):
+        history, report = judge(history, moved(node(), at), Policy(), api_server=True)
+    assert numbers_of(report)[WHOLE] == ("OK", 8, 8, 0.0)
+
+
+def test_a_check_that_fails_completes_no_evidence():
+    history, _ = judge(History(), moved(node(gpus=[a_used_gpu(0)]), 0), Policy(), api_server=True)
+    for at in (40, 80):
+        unread = moved(node(gpus=[a_gpu(0, processes=SILENT)]), at)
+        history, report = judge(history, unread, Policy(), api_server=True)
+        assert numbers_of(report)[WHOLE] == ("TRANSIENT", 0, 7, 1 / 8)
+
+
+def test_a_check_that_was_never_read_accuses_nobody():
+    unread = node(gpus=[a_gpu(0, processes=SILENT, recovery_action=SILENT, fabric=SILENT)])
+    assert numbers_of(reports_of(unread, SETTLED)[-1])[WHOLE] == ("OK", 8, 8, 0.0)
+
+
+def moved(observation, at):
+    return dataclasses.replace(observation, taken_at=builders.after(at))

@@ -210,6 +210,28 @@ def test_a_failed_read_is_never_healthy_and_never_raises_capacity(timeline, plan
         assert report.verdict is not Verdict.OK
 
 
+CHECKS = ("processes", "recovery_action", "remap", "retired_pages_pending", "fabric", "mig")
+
+
+@hypothesis.given(
+    timelines(), st.sets(st.sampled_from(CHECKS), min_size=1), ERRORS.filter(lambda item: item != "NotCollected")
+)
+def test_a_failed_check_never_raises_capacity_however_long_it_lasts(timeline, checks, reason):
+    history, reports = run(timeline)
+    last = timeline[-1]
+    unread = {check: Unknown(reason) for check in checks}
+    gpus = [dataclasses.replace(gpu, **({} if gpu.error else unread)) for gpu in last.nvml.value.devices]
+    failing = builders.with_gpus(last, *gpus)
+    later = [last.taken_at + datetime.timedelta(seconds=5 * step) for step in (1, 2, 3, 4)]
+    # The same state for two more samples first: a rise that was on its way may still arrive.
+    history, reports = run([dataclasses.replace(last, taken_at=at) for at in later[:2]], history)
+    _, after = run([dataclasses.replace(failing, taken_at=at) for at in later[2:]], history)
+    for report in after:
+        for name, resource in report.resources.items():
+            for number in NUMBERS:
+                assert known(getattr(resource, number)) <= known(getattr(reports[-1].resources[name], number))
+
+
 @hypothesis.given(timelines(), st.integers(0, 3))
 def test_a_restart_with_its_evidence_changes_nothing(timeline, at):
     history, reports = History(), []
