@@ -321,66 +321,34 @@ def test_the_numbers_of(name):
     assert numbers_of(reports_of(observation, SETTLED)[-1]) == expected
 
 
-REMAPPED = Known(planes.Remap(pending=Known(True), failed=Known(False)))
-MISSING = Known((planes.DeviceNode(path="/dev/nvidia-uvm", present=False),))
-XID_79 = planes.Xid(code=79, at=builders.after(-100))
-SILENT = Unknown("NO_PERMISSION")
-
-UNREAD = {
-    # What took the numbers, and the same check once it fails.
-    "foreign process": (node(gpus=[a_used_gpu(0)]), node(gpus=[a_gpu(0, processes=SILENT)])),
-    "foreign process, host PID view gone": (
-        node(gpus=[a_used_gpu(0)]),
-        node(gpus=[a_gpu(0, processes=Known((planes.Process(pid=1000),)))]),
-    ),
-    "recovery action": (
-        node(gpus=[a_gpu(0, recovery_action=Known(planes.RecoveryAction.RESET))]),
-        node(gpus=[a_gpu(0, recovery_action=SILENT)]),
-    ),
-    "row remap": (node(gpus=[a_gpu(0, remap=REMAPPED)]), node(gpus=[a_gpu(0, remap=SILENT)])),
-    "row remap, one field": (
-        node(gpus=[a_gpu(0, remap=REMAPPED)]),
-        node(gpus=[a_gpu(0, remap=Known(planes.Remap(pending=SILENT)))]),
-    ),
-    "fabric": (node(gpus=[a_gpu(0, fabric=FABRIC_DOWN)]), node(gpus=[a_gpu(0, fabric=SILENT)])),
-    "Xid without a recovery action": (
-        node(gpus=[a_gpu(0, recovery_action=SILENT, xids=Known((XID_79,)))]),
-        node(gpus=[a_gpu(0, recovery_action=SILENT, xids=SILENT)]),
-    ),
-    "a whole GPU in MIG mode": (node(gpus=[a_mig_gpu(0, ("1g.10gb",))]), node(gpus=[a_gpu(0, mig=Unknown("UNKNOWN"))])),
-    "device files": (node(device_nodes=MISSING), node(device_nodes=Unknown("ReaderTimeout"))),
-}
+def test_a_disagreement_is_transient_at_first_and_its_numbers_do_not_wait():
+    zero = node(node_object=builders.a_node_object({WHOLE: 0}))
+    lost = node(gpus=[a_lost_gpu(1), a_used_gpu(2)])
+    assert numbers_of(reports_of(zero, (0,))[-1]) == {WHOLE: ("TRANSIENT", 0, 0, 0.0)}
+    assert numbers_of(reports_of(lost, (0,))[-1]) == {WHOLE: ("TRANSIENT", 0, 6, 2 / 8)}
 
 
-@pytest.mark.parametrize("name", UNREAD)
-def test_a_check_that_fails_leaves_what_it_said(name):
-    """Neither verdict nor admit changes (design.md section 3), however long it lasts; the next answer decides."""
-    fault, unread = UNREAD[name]
-    history, expected = History(), None
-    for at in SETTLED:
-        history, report = judge(history, moved(fault, at), Policy(), api_server=True)
-        expected = numbers_of(report)[WHOLE]
-    assert expected[1] == 0
-    for at in (60, 80, 500):
-        history, report = judge(history, moved(unread, at), Policy(), api_server=True)
-        assert numbers_of(report)[WHOLE] == expected
-    for at in (520, 540):
-        history, report = judge(history, moved(node(), at), Policy(), api_server=True)
-    assert numbers_of(report)[WHOLE] == ("OK", 8, 8, 0.0)
+def test_without_an_api_server_the_sets_decide_alone():
+    """No w, no requests: |free| is admitted, and a fault is one all the same."""
+    alone = a_node(api=False, kubelet=builders.a_kubelet({WHOLE: EIGHT}, A_ON_0))
+    lost = with_gpus(alone, a_lost_gpu(1))
+    assert numbers_of(reports_of(alone, SETTLED, api=False)[-1]) == {WHOLE: ("OK", 7, 7, 0.0)}
+    assert numbers_of(reports_of(lost, SETTLED, api=False)[-1]) == {WHOLE: ("OVER", 0, 6, 1 / 7)}
 
 
-def test_a_check_that_fails_completes_no_evidence():
-    history, _ = judge(History(), moved(node(gpus=[a_used_gpu(0)]), 0), Policy(), api_server=True)
-    for at in (40, 80):
-        unread = moved(node(gpus=[a_gpu(0, processes=SILENT)]), at)
-        history, report = judge(history, unread, Policy(), api_server=True)
-        assert numbers_of(report)[WHOLE] == ("TRANSIENT", 0, 7, 1 / 8)
-
-
-def test_a_check_that_was_never_read_accuses_nobody():
-    unread = node(gpus=[a_gpu(0, processes=SILENT, recovery_action=SILENT, fabric=SILENT)])
-    assert numbers_of(reports_of(unread, SETTLED)[-1])[WHOLE] == ("OK", 8, 8, 0.0)
-
-
-def moved(observation, at):
-    return dataclasses.replace(observation, taken_at=builders.after(at))
+def test_a_lost_gpu_takes_all_its_instances_with_it():
+    """B2, not C1: the instances are known from the sample before. Without one only the cause would be another."""
+    ids = tuple(f"MIG-{number}-{place}" for number in (0, 1) for place in range(3))
+    cut = a_node(
+        nvml=Known(planes.Nvml(devices=tuple(a_mig_gpu(number, ("1g.10gb",) * 3) for number in (0, 1)))),
+        kubelet=builders.a_kubelet({MIG: ids}, (a_listed_pod("a", "MIG-0-0", resource=MIG),)),
+        node_object=builders.a_node_object({MIG: 6}),
+        pods=Known((a_pod("a", resource=MIG),)),
+    )
+    history, report = judge(History(), cut, Policy(), api_server=True)
+    assert numbers_of(report) == {MIG: ("OK", 5, 5, 0.0)}
+    for at in (20, 40, 60):
+        lost = dataclasses.replace(with_gpus(cut, a_lost_gpu(1)), taken_at=builders.after(at))
+        history, report = judge(history, lost, Policy(), api_server=True)
+    assert numbers_of(report) == {MIG: ("OVER", 0, 2, 3 / 5)}
+    assert {finding.cause for finding in report.resources[MIG].findings} == {"GpuLostStillPromised"}

@@ -1,0 +1,98 @@
+"""A check that fails after a fault: neither verdict nor admit changes (design.md sections 3 and 5)."""
+
+import dataclasses
+
+import pytest
+
+from agent.core.judge import judge
+from agent.model import planes
+from agent.model.history import History
+from agent.model.policy import Policy
+from muster.model.reading import Known, Unknown
+from tests import builders
+from tests.builders import WHOLE, a_gpu, a_mig_gpu, a_node, a_process, with_gpus
+
+SETTLED = (0, 20, 40)
+FABRIC_DOWN = Known(planes.Fabric(state=planes.FabricState.IN_PROGRESS))
+
+
+def node(*, gpus=(), **changes):
+    return with_gpus(a_node(**changes), *gpus)
+
+
+def a_used_gpu(number):
+    return a_gpu(number, processes=Known((a_process(),)))
+
+
+def moved(observation, at):
+    return dataclasses.replace(observation, taken_at=builders.after(at))
+
+
+def row_of(report):
+    resource = report.resources[WHOLE]
+    numbers = (resource.admit_strict, resource.admit_lenient, resource.pick_risk)
+    return (resource.verdict.value, *(reading.value for reading in numbers))
+
+
+REMAPPED = Known(planes.Remap(pending=Known(True), failed=Known(False)))
+MISSING = Known((planes.DeviceNode(path="/dev/nvidia-uvm", present=False),))
+XID_79 = planes.Xid(code=79, at=builders.after(-100))
+SILENT = Unknown("NO_PERMISSION")
+
+UNREAD = {
+    # What took the numbers, and the same check once it fails.
+    "foreign process": (node(gpus=[a_used_gpu(0)]), node(gpus=[a_gpu(0, processes=SILENT)])),
+    "foreign process, host PID view gone": (
+        node(gpus=[a_used_gpu(0)]),
+        node(gpus=[a_gpu(0, processes=Known((planes.Process(pid=1000),)))]),
+    ),
+    "recovery action": (
+        node(gpus=[a_gpu(0, recovery_action=Known(planes.RecoveryAction.RESET))]),
+        node(gpus=[a_gpu(0, recovery_action=SILENT)]),
+    ),
+    "row remap": (node(gpus=[a_gpu(0, remap=REMAPPED)]), node(gpus=[a_gpu(0, remap=SILENT)])),
+    "row remap, one field": (
+        node(gpus=[a_gpu(0, remap=REMAPPED)]),
+        node(gpus=[a_gpu(0, remap=Known(planes.Remap(pending=SILENT)))]),
+    ),
+    "fabric": (node(gpus=[a_gpu(0, fabric=FABRIC_DOWN)]), node(gpus=[a_gpu(0, fabric=SILENT)])),
+    "Xid without a recovery action": (
+        node(gpus=[a_gpu(0, recovery_action=SILENT, xids=Known((XID_79,)))]),
+        node(gpus=[a_gpu(0, recovery_action=SILENT, xids=SILENT)]),
+    ),
+    "a whole GPU in MIG mode": (node(gpus=[a_mig_gpu(0, ("1g.10gb",))]), node(gpus=[a_gpu(0, mig=Unknown("UNKNOWN"))])),
+    "device files": (node(device_nodes=MISSING), node(device_nodes=Unknown("ReaderTimeout"))),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_check_that_fails_leaves_what_it_said(name):
+    """Neither verdict nor admit changes (design.md section 3), however long it lasts; the next answer decides."""
+    fault, unread = UNREAD[name]
+    history, expected = History(), None
+    for at in SETTLED:
+        history, report = judge(history, moved(fault, at), Policy(), api_server=True)
+        expected = row_of(report)
+    assert expected[1] == 0
+    for at in (60, 80, 500):
+        history, report = judge(history, moved(unread, at), Policy(), api_server=True)
+        assert row_of(report) == expected
+    for at in (520, 540):
+        history, report = judge(history, moved(node(), at), Policy(), api_server=True)
+    assert row_of(report) == ("OK", 8, 8, 0.0)
+
+
+def test_a_check_that_fails_completes_no_evidence():
+    history, _ = judge(History(), moved(node(gpus=[a_used_gpu(0)]), 0), Policy(), api_server=True)
+    for at in (40, 80):
+        unread = moved(node(gpus=[a_gpu(0, processes=SILENT)]), at)
+        history, report = judge(history, unread, Policy(), api_server=True)
+        assert row_of(report) == ("TRANSIENT", 0, 7, 1 / 8)
+
+
+def test_a_check_that_was_never_read_accuses_nobody():
+    unread = node(gpus=[a_gpu(0, processes=SILENT, recovery_action=SILENT, fabric=SILENT)])
+    history = History()
+    for at in SETTLED:
+        history, report = judge(history, moved(unread, at), Policy(), api_server=True)
+    assert row_of(report) == ("OK", 8, 8, 0.0)
