@@ -7,7 +7,10 @@ different. Ids are readable: GPU 3 is `GPU-3`, instance 1 on it `MIG-3-1`.
 import dataclasses
 import datetime
 
+from agent.core.judge import judge
 from agent.model import planes
+from agent.model.history import History
+from agent.model.policy import Policy
 from muster.model import codec, kube
 from muster.model.reading import Known
 
@@ -130,3 +133,22 @@ def with_gpus(observation, *replaced):
     nvml = observation.nvml.value
     devices = tuple(by_uuid.get(gpu.uuid, gpu) for gpu in nvml.devices)
     return dataclasses.replace(observation, nvml=Known(dataclasses.replace(nvml, devices=devices)))
+
+
+def reports_of(observation, times, *, api=True):
+    """Return the report after each sample of the same observation."""
+    history, reports = History(), []
+    for at in times:
+        sample = dataclasses.replace(observation, taken_at=after(at))
+        history, report = judge(history, sample, Policy(), api_server=api)
+        reports.append(report)
+    return reports
+
+
+def numbers_of(report):
+    return {name: row_of(resource) for name, resource in report.resources.items()}
+
+
+def row_of(resource):
+    numbers = (resource.admit_strict, resource.admit_lenient, resource.pick_risk)
+    return (resource.verdict.value, *(reading.value if isinstance(reading, Known) else None for reading in numbers))

@@ -26,25 +26,6 @@ FABRIC_DOWN = Known(planes.Fabric(state=planes.FabricState.IN_PROGRESS))
 PENDING = {"nvidia.com/mig.config.state": "pending"}
 
 
-def reports_of(observation, times, *, api=True):
-    """Return the report after each sample of the same observation."""
-    history, reports = History(), []
-    for at in times:
-        sample = dataclasses.replace(observation, taken_at=builders.after(at))
-        history, report = judge(history, sample, Policy(), api_server=api)
-        reports.append(report)
-    return reports
-
-
-def numbers_of(report):
-    return {name: row_of(resource) for name, resource in report.resources.items()}
-
-
-def row_of(resource):
-    numbers = (resource.admit_strict, resource.admit_lenient, resource.pick_risk)
-    return (resource.verdict.value, *(reading.value if isinstance(reading, Known) else None for reading in numbers))
-
-
 def node(*bound, listed=(), ids=EIGHT, kubelet=codec.EMPTY, gpus=(), **changes):
     """Return an eight-GPU node with these bound and listed pods, some GPUs replaced."""
     its_kubelet = dataclasses.replace(builders.a_kubelet({WHOLE: ids}, listed).value, **kubelet)
@@ -318,22 +299,22 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_the_numbers_of(name):
     observation, expected = ROWS[name]
-    assert numbers_of(reports_of(observation, SETTLED)[-1]) == expected
+    assert builders.numbers_of(builders.reports_of(observation, SETTLED)[-1]) == expected
 
 
 def test_a_disagreement_is_transient_at_first_and_its_numbers_do_not_wait():
     zero = node(node_object=builders.a_node_object({WHOLE: 0}))
     lost = node(gpus=[a_lost_gpu(1), a_used_gpu(2)])
-    assert numbers_of(reports_of(zero, (0,))[-1]) == {WHOLE: ("TRANSIENT", 0, 0, 0.0)}
-    assert numbers_of(reports_of(lost, (0,))[-1]) == {WHOLE: ("TRANSIENT", 0, 6, 2 / 8)}
+    assert builders.numbers_of(builders.reports_of(zero, (0,))[-1]) == {WHOLE: ("TRANSIENT", 0, 0, 0.0)}
+    assert builders.numbers_of(builders.reports_of(lost, (0,))[-1]) == {WHOLE: ("TRANSIENT", 0, 6, 2 / 8)}
 
 
 def test_without_an_api_server_the_sets_decide_alone():
     """No w, no requests: |free| is admitted, and a fault is one all the same."""
     alone = a_node(api=False, kubelet=builders.a_kubelet({WHOLE: EIGHT}, A_ON_0))
     lost = with_gpus(alone, a_lost_gpu(1))
-    assert numbers_of(reports_of(alone, SETTLED, api=False)[-1]) == {WHOLE: ("OK", 7, 7, 0.0)}
-    assert numbers_of(reports_of(lost, SETTLED, api=False)[-1]) == {WHOLE: ("OVER", 0, 6, 1 / 7)}
+    assert builders.numbers_of(builders.reports_of(alone, SETTLED, api=False)[-1]) == {WHOLE: ("OK", 7, 7, 0.0)}
+    assert builders.numbers_of(builders.reports_of(lost, SETTLED, api=False)[-1]) == {WHOLE: ("OVER", 0, 6, 1 / 7)}
 
 
 def test_a_lost_gpu_takes_all_its_instances_with_it():
@@ -346,9 +327,9 @@ def test_a_lost_gpu_takes_all_its_instances_with_it():
         pods=Known((a_pod("a", resource=MIG),)),
     )
     history, report = judge(History(), cut, Policy(), api_server=True)
-    assert numbers_of(report) == {MIG: ("OK", 5, 5, 0.0)}
+    assert builders.numbers_of(report) == {MIG: ("OK", 5, 5, 0.0)}
     for at in (20, 40, 60):
         lost = dataclasses.replace(with_gpus(cut, a_lost_gpu(1)), taken_at=builders.after(at))
         history, report = judge(history, lost, Policy(), api_server=True)
-    assert numbers_of(report) == {MIG: ("OVER", 0, 2, 3 / 5)}
+    assert builders.numbers_of(report) == {MIG: ("OVER", 0, 2, 3 / 5)}
     assert {finding.cause for finding in report.resources[MIG].findings} == {"GpuLostStillPromised"}
