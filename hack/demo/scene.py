@@ -43,6 +43,7 @@ class Scene:
         self.view: dict[str, NodeCapacity] = {}
         self.stream: client.GangStream | None = None
         self.states: list[State] = []
+        self._asked = 0
         self._changed = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
         self._gang: contextlib.AsyncExitStack = contextlib.AsyncExitStack()
@@ -95,10 +96,12 @@ class Scene:
 
     async def ask(self) -> None:
         """Ask for the gang of the story."""
+        self._asked += 1
+        self.states.clear()
         gang = Gang(
             namespace=NAMESPACE,
             name=GANG,
-            request_id="demo-1",
+            request_id=f"demo-{self._asked}",
             podsets=(Podset(name="workers", count=PODS, request=UNITS),),
         )
         self.stream = await self._gang.enter_async_context(self._muster.admit(gang))
@@ -135,6 +138,19 @@ class Scene:
                 await asyncio.to_thread(node.start_pod, NAMESPACE, f"{GANG}-{number}", uid, placement.resource, units)
                 number += 1
         await asyncio.to_thread(self.fleet.publish)
+
+    def is_over(self) -> bool:
+        """Return whether the gang that was asked for has ended."""
+        return bool(self.states) and isinstance(self.states[-1], Ended)
+
+    async def end(self) -> Ended:
+        """The job is done: its pods end, and the admitter is told."""
+        assert self.stream is not None
+        for node in self.fleet.nodes.values():
+            for uid in node.pod_uids():
+                await asyncio.to_thread(node.end_pod, uid)
+        await asyncio.to_thread(self.fleet.publish)
+        return await self.stream.end("Finished")
 
     async def _listen(self, stream: client.GangStream) -> None:
         async for state in stream.states():

@@ -19,6 +19,7 @@ from muster.model.report import DeviceState, Finding, Verdict
 WHOLE = ("gpu-a", "gpu-b", "gpu-c")
 SICK, SLICED = "gpu-c", "gpu-d"
 SLICES = "nvidia.com/mig-3g.40gb"
+LAYOUT = (("3g.40gb", 0), ("3g.40gb", 4))
 LOST, STRUCK, HUNG = 5, 2, 4
 RESET = 1
 """NVML field 230: the driver wants the GPU reset."""
@@ -164,8 +165,7 @@ async def xid_strikes(scene: Scene, say: Say) -> Step:
 async def mig_drifts(scene: Scene, say: Say) -> Step:
     say(f"{SLICED} is cut anew. Counts are equal, 16 and 16, but every UUID that the plugin promises is gone.")
     node = scene.fleet.nodes[SLICED]
-    layout = (("3g.40gb", 0), ("3g.40gb", 4))
-    resources = await asyncio.to_thread(with_mig, node, layout, round_=1)
+    resources = await asyncio.to_thread(with_mig, node, LAYOUT, round_=1)
     fell = await scene.until(lambda: scene.admissible(SLICED, SLICES) == 0, WAIT)
     drift = scene.line(SLICED, SLICES)
     causes = sorted({finding.cause for finding in _findings(scene, SLICED, SLICES)})
@@ -259,12 +259,7 @@ async def admitter_restarted(scene: Scene, say: Say) -> Step:
 
 async def gang_ends(scene: Scene, say: Say) -> Step:
     say("The job is done. Its GPUs come back, but not the one that the Xid took.")
-    assert scene.stream is not None
-    for node in WHOLE:
-        for uid in list(scene.fleet.nodes[node].pod_uids()):
-            await asyncio.to_thread(scene.fleet.nodes[node].end_pod, uid)
-    await asyncio.to_thread(scene.fleet.publish)
-    ended = await scene.stream.end("Finished")
+    ended = await scene.end()
     took = await scene.until(lambda: scene.admissible("gpu-a") == 8 and scene.admissible("gpu-c") == 8, WAIT * 2)
     return Step(
         name="gang-ends",

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 def start(folder, *arguments):
     return subprocess.Popen(
         [sys.executable, "-m", "hack.demo", "--keep", str(folder), *arguments],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -63,3 +63,54 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path, number):
     out, _ = demo.communicate(timeout=60)
     assert (demo.returncode, "interrupted" in out) == (2, True)
     assert nothing_left(tmp_path) == []
+
+
+@pytest.fixture
+def held(tmp_path):
+    demo = start(tmp_path, "--hold")
+    yield demo
+    demo.terminate()
+    demo.communicate(timeout=60)
+
+
+def test_a_held_fleet_can_be_asked_and_broken_by_hand(tmp_path, held):
+    def until(words):
+        line = ""
+        while words not in line:
+            line = held.stdout.readline()
+            assert line, held.stderr.read()
+        return line
+
+    def type_(line):
+        held.stdin.write(line + "\n")
+        held.stdin.flush()
+
+    def ask(command):
+        # As a person would: the environment that the demo has printed, then the command.
+        line = f". {tmp_path}/environment; muster {command}"
+        return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+
+    until("quit ")
+    type_("lose gpu-c 5")
+    end = time.monotonic() + 60
+    while "OVER" not in (status := ask("status")).stdout and time.monotonic() < end:
+        time.sleep(0.2)
+    assert (status.returncode, "GpuLost" in status.stdout) == (1, True), status.stderr
+    type_("ask")
+    assert "gpu-c OVER" in until("team-a/llm-24: ")
+    assert ask("why gang/team-a/llm-24").returncode == 1
+    type_("quit")
+    assert held.wait(60) == 0
+    assert held.stdout.read() == "Everything that was started has ended.\n"
+    assert nothing_left(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["file", "full", "n" * 120])
+def test_a_folder_that_does_not_fit_is_bad_input(tmp_path, name):
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    demo = start(tmp_path / name)
+    _, err = demo.communicate(timeout=60)
+    assert demo.returncode == 2
+    assert f"error: --keep: {tmp_path / name}: " in err
