@@ -16,7 +16,7 @@ from typing import Any
 import click
 import grpc
 
-from muster import client, settings, tls
+from muster import client, settings, tls, tlscheck
 from muster.settings import setting
 
 PREFIX = "MUSTER_ADMITTER"
@@ -40,6 +40,36 @@ class Connection:
     timeout_seconds: float = setting(10.0, text="how long to wait for an answer", low=0.1, high=600)
 
 
+def _tls(connection: Connection) -> str:
+    return "\n".join(
+        tlscheck.problems(
+            ca=tlscheck.Named(flag="--ca", path=connection.ca),
+            certificate=tlscheck.Named(flag="--certificate", path=connection.certificate),
+            key=tlscheck.Named(flag="--key", path=connection.key),
+            is_server=False,
+        )
+    )
+
+
+def _address(connection: Connection) -> str:
+    """Hold the address to host:port: gRPC takes a missing port for 443, and any number modulo 65536."""
+    host, _, port = connection.address.rpartition(":")
+    if host and port.isascii() and port.isdigit() and 0 < int(port) <= 65535:
+        return ""
+    return f"--address: {connection.address!r} is not host:port"
+
+
+_ASKED_BADLY = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        # An answer, and a certificate that may not ask.
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+    }
+)
+_CHECKS: tuple[settings.Check, ...] = (_address, _tls)
+
 Ask = Callable[..., Awaitable[Exit]]
 
 
@@ -58,7 +88,7 @@ def command(ask: Ask) -> Callable[..., None]:
 
 def _run(ask: Ask, flags: dict[str, str | None], arguments: dict[str, Any]) -> Exit:
     try:
-        connection = settings.load(Connection, PREFIX, flags, os.environ)
+        connection = settings.load(Connection, PREFIX, flags, os.environ, _CHECKS)
         return asyncio.run(_asked(ask, connection, arguments))
     except settings.InvalidSettings as error:
         for problem in error.problems:
@@ -66,8 +96,7 @@ def _run(ask: Ask, flags: dict[str, str | None], arguments: dict[str, Any]) -> E
         return Exit.BAD_INPUT
     except client.Refused as error:
         click.echo(f"muster: {error.detail}", err=True)
-        asked_badly = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
-        return Exit.BAD_INPUT if error.code in asked_badly else Exit.NO_ANSWER
+        return Exit.BAD_INPUT if error.code in _ASKED_BADLY else Exit.NO_ANSWER
     except client.Unreachable as error:
         click.echo(f"muster: no answer from {connection.address}: {error}", err=True)
         return Exit.NO_ANSWER

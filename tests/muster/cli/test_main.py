@@ -108,3 +108,17 @@ async def test_bad_input(town, tmp_path):
 async def test_no_answer(town):
     code, _, err = await muster(town, "127.0.0.1:1", "status", "--timeout-seconds", "0.5")
     assert (code, "no answer from 127.0.0.1:1" in err) == (3, True)
+
+
+async def test_an_address_without_a_port_is_bad_input(town):
+    for address in ("here", "127.0.0.1:99999", ":7443"):
+        code, _, err = await muster(town, address, "status")
+        assert (code, err) == (2, f"muster: --address: {address!r} is not host:port\n")
+
+
+async def test_a_wrong_file_is_named_in_one_line(town):
+    key = town.files("other").key
+    code, _, err = await muster(town, "127.0.0.1:1", "status", MUSTER_ADMITTER_KEY=str(key))
+    assert code == 2
+    assert err.startswith(f"muster: --key: {key}: does not belong to --certificate ")
+    assert len(err.splitlines()) == 1
