@@ -12,7 +12,7 @@ import socket
 from collections.abc import Mapping
 
 from admitter.model.decision import Policy
-from muster import settings, tls
+from muster import settings, tls, tlscheck
 from muster.settings import setting
 
 PREFIX = "MUSTER_ADMITTER"
@@ -112,9 +112,13 @@ def _addresses(config: AdmitterConfig) -> str:
 
 
 def _tls(config: AdmitterConfig) -> str:
-    files = {"--tls-ca": config.tls_ca, "--tls-certificate": config.tls_certificate, "--tls-key": config.tls_key}
     return "\n".join(
-        f"{flag}: {path} is not a readable file" for flag, path in files.items() if not os.access(path, os.R_OK)
+        tlscheck.problems(
+            ca=tlscheck.Named(flag="--tls-ca", path=config.tls_ca),
+            certificate=tlscheck.Named(flag="--tls-certificate", path=config.tls_certificate),
+            key=tlscheck.Named(flag="--tls-key", path=config.tls_key),
+            is_server=True,
+        )
     )
 
 
@@ -128,6 +132,10 @@ def _ttl(config: AdmitterConfig) -> str:
     return ""
 
 
+def _gpu_resource(config: AdmitterConfig) -> str:
+    return "" if "/" in config.gpu_resource else f"--gpu-resource: {config.gpu_resource!r} is no extended resource"
+
+
 def _cluster_file(config: AdmitterConfig) -> str:
     if config.cluster_file is not None and not os.access(config.cluster_file, os.R_OK):
         return f"--cluster-file: {config.cluster_file} is not a readable file"
@@ -139,4 +147,4 @@ def _log_level(config: AdmitterConfig) -> str:
     return "" if config.log_level in allowed else f"--log-level: {config.log_level!r} is none of {', '.join(allowed)}"
 
 
-_CHECKS: tuple[settings.Check, ...] = (_addresses, _tls, _ttl, _cluster_file, _log_level)
+_CHECKS: tuple[settings.Check, ...] = (_addresses, _tls, _ttl, _gpu_resource, _cluster_file, _log_level)

@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import secrets
 import signal
+import socket
 import sys
 
 import click
@@ -30,7 +31,7 @@ from admitter.publish.figures import Figures
 from admitter.publish.metrics import Collector
 from admitter.services.admission import AdmissionService
 from admitter.services.inspect import InspectService
-from admitter.sources import feeds
+from admitter.sources import clusterfile, feeds
 from admitter.sources.clusterfile import ClusterFile
 from admitter.sources.feeds import FeedHub
 from admitter.sources.termfile import TermFile
@@ -180,7 +181,38 @@ def _listen(server: grpc.aio.Server, config: AdmitterConfig) -> int:
     try:
         return server.add_secure_port(config.listen, tls.server_credentials(config.tls_files))
     except RuntimeError as error:
+        # Only if somebody took it after the preflight: gRPC does not say why.
         raise settings.InvalidSettings([f"--listen: {config.listen}: {error}"]) from error
+
+
+def _preflight(config: AdmitterConfig) -> None:
+    """Try what a start needs, before there is a term of it: InvalidSettings with all that does not work."""
+    problems = []
+    for flag, address in (("--listen", config.listen), ("--metrics-address", config.metrics_address)):
+        try:
+            _try_address(*configs.split_address(address))
+        except OSError as error:
+            problems.append(f"{flag}: {address}: {error.strerror or error}")
+    if config.cluster_file is not None:
+        try:
+            clusterfile.parse(config.cluster_file.read_bytes())
+        except OSError as error:
+            problems.append(f"--cluster-file: {config.cluster_file}: {error.strerror or error}")
+        except ValueError as error:
+            problems.append(f"--cluster-file: {config.cluster_file}: {error}")
+    if problems:
+        raise settings.InvalidSettings(problems)
+
+
+def _try_address(host: str, port: int) -> None:
+    """Bind to an address and let go of it; OSError says why that is not possible."""
+    family, kind, _, _, place = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind) as probe:
+        # As a server does: connections that linger from a former process are in nobody's way.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(place)
 
 
 @click.group()
@@ -204,6 +236,7 @@ def run(**flags: str | None) -> None:
             wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[config.log_level]),
             logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         )
+        _preflight(config)
         asyncio.run(_run(config))
     except settings.InvalidSettings as error:
         for problem in error.problems:

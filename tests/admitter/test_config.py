@@ -1,19 +1,18 @@
 """Settings are complete and checked, or refused with every problem."""
 
+import dataclasses
+
 import pytest
 
 from admitter import config
+from hack import pki
 from muster import settings
 
 
 @pytest.fixture
 def files(tmp_path):
-    result = {}
-    for name in ("ca", "certificate", "key"):
-        path = tmp_path / name
-        path.write_text("x")
-        result[f"tls_{name}"] = str(path)
-    return result
+    issued = pki.create(tmp_path).issue_admitter()
+    return {f"tls_{field.name}": str(getattr(issued, field.name)) for field in dataclasses.fields(issued)}
 
 
 def test_defaults_are_those_of_the_design(files):
@@ -37,12 +36,21 @@ def test_every_problem_is_named_at_once(files, tmp_path):
         "metrics_address": "0.0.0.0:99999",
         "node_ttl_seconds": "6",
         "cluster_file": str(tmp_path / "nothing"),
+        "gpu_resource": "gpu",
         "log_level": "loud",
     }
     with pytest.raises(settings.InvalidSettings) as caught:
         config.from_flags(bad, {})
     text = str(caught.value)
-    for flag in ("--tls-ca", "--listen", "--metrics-address", "--node-ttl-seconds", "--cluster-file", "--log-level"):
+    for flag in (
+        "--tls-ca",
+        "--listen",
+        "--metrics-address",
+        "--node-ttl-seconds",
+        "--cluster-file",
+        "--gpu-resource",
+        "--log-level",
+    ):
         assert flag in text
 
 

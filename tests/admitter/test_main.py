@@ -75,6 +75,7 @@ async def test_every_bad_setting_is_named_and_nothing_starts(tmp_path):
 REFUSED = {
     "a term that is none": ({"state_dir": "{folder}/broken"}, "--state-dir"),
     "a log that cannot be written": ({"decision_log": "{folder}/none/log"}, "--decision-log"),
+    "a cluster file that is none": ({"cluster_file": "{folder}/broken/term"}, "--cluster-file"),
     "an address of somebody else": ({"listen": "192.0.2.1:1"}, "--listen"),
     "a probe address of somebody else": ({"metrics_address": "192.0.2.1:1"}, "--metrics-address"),
 }
@@ -88,3 +89,11 @@ async def test_what_turns_out_not_to_fit_is_named(tmp_path, authority, flags, na
     code, err = await ended(await start(*flags_of(tmp_path, authority, **given)))
     assert code == 2
     assert f"muster-admitter: {named}" in err
+
+
+async def test_a_start_that_fails_takes_no_term(tmp_path, authority):
+    """The next start is the first still, and need not listen for leases of a term that granted nothing."""
+    code, err = await ended(await start(*flags_of(tmp_path, authority, listen="192.0.2.1:1")))
+    assert code == 2
+    assert "GRPC_VERBOSITY" not in err
+    assert not (tmp_path / "state").exists()
