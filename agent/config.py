@@ -139,13 +139,29 @@ def _addresses(config: AgentConfig) -> str:
 
 def _tls(config: AgentConfig) -> str:
     files = {"--tls-ca": config.tls_ca, "--tls-certificate": config.tls_certificate, "--tls-key": config.tls_key}
-    if config.admitters or any(files.values()):
+    if not config.admitters and not any(files.values()):
+        return ""
+    if None in files.values():
         return "\n".join(
             f"{flag}: {path} is not a readable file" if path else f"{flag}: is required to dial an admitter"
             for flag, path in files.items()
             if path is None or not os.access(path, os.R_OK)
         )
-    return ""
+    from muster import tlscheck  # noqa: PLC0415 -- the reader imports this module, and must stay small without ssl
+
+    ca, certificate, key = (tlscheck.Named(flag=flag, path=path) for flag, path in files.items() if path is not None)
+    return "\n".join(tlscheck.problems(ca=ca, certificate=certificate, key=key, is_server=False))
+
+
+def _places(config: AgentConfig) -> str:
+    """Hold back from paths that are something else: a socket's place is cleared before it is used."""
+    wrong = []
+    control = config.control_socket
+    if control.exists() and not control.is_socket():
+        wrong.append(f"--control-socket: {control} is there and is no socket")
+    if config.evidence_dir.exists() and not config.evidence_dir.is_dir():
+        wrong.append(f"--evidence-dir: {config.evidence_dir} is no directory")
+    return "\n".join(wrong)
 
 
 def _reader_arguments(config: AgentConfig) -> str:
@@ -169,4 +185,4 @@ def _log_level(config: AgentConfig) -> str:
     return "" if config.log_level in allowed else f"--log-level: {config.log_level!r} is none of {', '.join(allowed)}"
 
 
-_CHECKS: tuple[settings.Check, ...] = (_node, _addresses, _tls, _reader_arguments, _policy, _log_level)
+_CHECKS: tuple[settings.Check, ...] = (_node, _addresses, _tls, _places, _reader_arguments, _policy, _log_level)

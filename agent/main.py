@@ -45,7 +45,11 @@ def read(**flags: str | None) -> None:
     made = _checked(lambda: settings.load(reader_config.ReaderConfig, reader_config.PREFIX, flags, os.environ))
     from agent.reader import command  # noqa: PLC0415
 
-    sys.exit(command.run(made))
+    try:
+        sys.exit(command.run(made))
+    except OSError as error:
+        click.echo(f"--socket: {made.socket}: {error.strerror or error}", err=True)
+        sys.exit(BAD_INPUT)
 
 
 _CONTROL_SOCKET = click.option(
@@ -66,10 +70,20 @@ _CONTROL_SOCKET = click.option(
 def capture(control_socket: pathlib.Path, lines: int, redact: bool, output: TextIO) -> None:  # noqa: FBT001
     """Write what every plane says, as JSON Lines: the bug report and the test fixture."""
     from agent.publish import capture as captures  # noqa: PLC0415
-    from agent.sources import control  # noqa: PLC0415
 
     writer = captures.Writer(output, redacted=redact)
-    _answered(lambda: control.talk(control_socket, {"command": "capture", "lines": lines}, writer.write_json))
+
+    def write(line: dict[str, Any]) -> None:
+        if "error" in line:
+            raise _Stopped(f"not captured: {line['error']}", 1)
+        try:
+            writer.write_json(line)
+        except click.FileError as error:
+            raise _Stopped(f"--output: {error.ui_filename}: {error.message}", BAD_INPUT) from error
+        except OSError as error:
+            raise _Stopped(f"--output: {output.name}: {error.strerror or error}", 1) from error
+
+    _answered(control_socket, {"command": "capture", "lines": lines}, write)
 
 
 @main.command()
@@ -87,10 +101,8 @@ def replay(file: pathlib.Path, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--minutes", type=click.FloatRange(0, 24 * 60), default=10, show_default=True, help="0 ends a release.")
 def release(control_socket: pathlib.Path, minutes: float) -> None:
     """Close every NVML session for a while, so that a GPU can be reset, and prove it."""
-    from agent.sources import control  # noqa: PLC0415
-
     answers: list[dict[str, Any]] = []
-    _answered(lambda: control.talk(control_socket, {"command": "release", "minutes": minutes}, answers.append))
+    _answered(control_socket, {"command": "release", "minutes": minutes}, answers.append)
     text, status = proof_of(answers[-1] if answers else {"error": "NoAnswer"})
     click.echo(text, err=bool(status))
     sys.exit(status)
@@ -105,12 +117,28 @@ def proof_of(answer: Mapping[str, Any]) -> tuple[str, int]:
     return f"NVML session: {answer['mode']}; open device files of ours: {len(answer['open_device_files'])}", 0
 
 
-def _answered(talk: Callable[[], None]) -> None:
-    """Talk to the running agent, or end with status 3."""
+class _Stopped(Exception):
+    """An answer came, and nothing more can be done with it: why, and the exit status."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def _answered(path: pathlib.Path, request: Mapping[str, Any], hear: Callable[[dict[str, Any]], None]) -> None:
+    """Talk to the running agent, or end: with status 3 if none answers."""
+    from agent.sources import control  # noqa: PLC0415 -- see the module's docstring
+
     try:
-        talk()
+        control.talk(path, request, hear)
+    except _Stopped as stopped:
+        click.echo(stopped, err=True)
+        sys.exit(stopped.status)
     except OSError as error:
-        click.echo(f"no agent answers: {error}", err=True)
+        click.echo(f"no agent answers at {path}: {error.strerror or error}", err=True)
+        sys.exit(NO_ANSWER)
+    except (ValueError, TypeError):
+        click.echo(f"no agent answers at {path}: what listens there is something else", err=True)
         sys.exit(NO_ANSWER)
 
 

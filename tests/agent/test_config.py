@@ -1,8 +1,11 @@
 """The agent's configuration: every problem at once, and no scaled time on a real node."""
 
+import datetime
+
 import pytest
 
 from agent import config
+from hack import pki
 from muster.settings import InvalidSettings
 
 
@@ -64,3 +67,26 @@ def test_what_is_no_address(text):
     """No guessing."""
     with pytest.raises(ValueError, match="host:port"):
         config.split_address(text)
+
+
+def test_a_socket_does_not_take_the_place_of_a_file(tmp_path):
+    """The agent clears its socket's place before it listens; a file of somebody's is not ours to clear."""
+    mine = tmp_path / "notes"
+    mine.write_text("keep me")
+    said = problems({"node": "a", "control_socket": str(mine), "evidence_dir": str(mine)})
+    assert said == f"--control-socket: {mine} is there and is no socket\n--evidence-dir: {mine} is no directory"
+
+
+def test_an_expired_certificate_is_refused_before_anything_starts(tmp_path):
+    """The admitter would only close the connection."""
+    files = pki.create(tmp_path).issue_node("a", life=datetime.timedelta(minutes=-1))
+    said = problems(
+        {
+            "node": "a",
+            "admitters": "127.0.0.1:1",
+            "tls_ca": str(files.ca),
+            "tls_certificate": str(files.certificate),
+            "tls_key": str(files.key),
+        }
+    )
+    assert said == f"--tls-certificate: {files.certificate}: certificate has expired"

@@ -1,7 +1,9 @@
 """The command line: what it imports, how it ends."""
 
+import socket
 import subprocess
 import sys
+import threading
 
 import click.testing
 import pytest
@@ -45,6 +47,72 @@ def test_no_agent_ends_with_status_three(cli, command, tmp_path):
     done = cli.invoke(main.main, [command, "--control-socket", str(tmp_path / "none")])
     assert done.exit_code == 3
     assert "no agent answers" in done.stderr
+
+
+@pytest.fixture
+def listener(tmp_path):
+    """A socket on which somebody says one line and goes; yields its path and takes the line."""
+    path = tmp_path / "agent.sock"
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen()
+    line = []
+
+    def serve():
+        peer, _ = server.accept()
+        with peer:
+            peer.recv(4096)
+            peer.sendall(line[0])
+
+    thread = threading.Thread(target=serve)
+
+    def say(text):
+        line.append(text)
+        thread.start()
+        return path
+
+    yield say
+    thread.join(20)
+    server.close()
+
+
+@pytest.mark.parametrize("said", [b"\x00\x00\x12\x04\x00\n", b"[1]\n", b"7\n"])
+@pytest.mark.parametrize("command", ["capture", "release"])
+def test_another_program_at_the_socket_is_no_answer(cli, listener, command, said):
+    """A kubelet's socket, by mistake."""
+    path = listener(said)
+    done = cli.invoke(main.main, [command, "--control-socket", str(path)])
+    assert done.exit_code == 3
+    assert done.stderr == f"no agent answers at {path}: what listens there is something else\n"
+
+
+def test_an_error_is_no_line_of_a_capture(cli, listener):
+    done = cli.invoke(main.main, ["capture", "--control-socket", str(listener(b'{"error": "no such command"}\n'))])
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", "not captured: no such command\n")
+
+
+def test_a_place_where_no_capture_can_be_written(cli, listener, tmp_path):
+    arguments = [
+        "capture",
+        "--control-socket",
+        str(listener(b'{"node": "a"}\n')),
+        "--output",
+        str(tmp_path / "no" / "x"),
+    ]
+    done = cli.invoke(main.main, arguments)
+    assert done.exit_code == 2
+    assert done.stderr == f"--output: {tmp_path / 'no' / 'x'}: No such file or directory\n"
+
+
+def test_a_reader_that_cannot_serve_names_its_socket(tmp_path):
+    (tmp_path / "there").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.main", "read", "--socket", str(tmp_path / "there")],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"--socket: {tmp_path / 'there'}: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
