@@ -35,7 +35,7 @@ from agent.sources import checkpoint, control, hungreader, podresources, reader,
 from agent.sources.slice import SliceStore
 from muster import probes, settings, tls
 from muster.model import codec, kube
-from muster.model.reading import Known, Reading
+from muster.model.reading import Known, Reading, Unknown
 from muster.model.report import NodeReport, Topology
 
 _LOG = structlog.get_logger(__name__)
@@ -241,7 +241,14 @@ class Agent:
 
     def _call_figures(self) -> metrics.CallFigures:
         counters = self._reader.counters
-        return metrics.CallFigures(nvml_seconds=counters.nvml_seconds, nvml_timeouts=counters.timeouts)
+        figures = metrics.CallFigures(nvml_seconds=counters.nvml_seconds, nvml_timeouts=counters.timeouts)
+        match counters.usage:
+            case Known(usage):
+                return dataclasses.replace(
+                    figures, reader_cpu_seconds=usage.cpu_seconds, reader_resident_bytes=usage.resident_bytes
+                )
+            case Unknown():
+                return figures
 
 
 def run(config: AgentConfig) -> int:

@@ -33,10 +33,13 @@ _PROCESS = pathlib.Path("/proc/self")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CallFigures:
-    """Time spent in NVML, as the reader tells it."""
+    """Time spent in NVML, and what the reader costs, as the reader tells it."""
 
     nvml_seconds: float = 0.0
     nvml_timeouts: int = 0
+    reader_cpu_seconds: float | None = None
+    """What the reader itself costs, by its own word; None: it has not said yet."""
+    reader_resident_bytes: int | None = None
 
 
 class Collector:
@@ -77,6 +80,10 @@ class Collector:
         figures = self._calls()
         yield _counter("muster_agent_nvml_seconds", "Time spent in NVML calls.", figures.nvml_seconds)
         yield _counter("muster_agent_nvml_timeouts", "NVML reads that missed their deadline.", figures.nvml_timeouts)
+        if figures.reader_cpu_seconds is not None:
+            yield _counter("muster_reader_cpu_seconds", "The reader's processor time.", figures.reader_cpu_seconds)
+        if figures.reader_resident_bytes:
+            yield _gauge("muster_reader_memory_bytes", "The reader's resident memory.", figures.reader_resident_bytes)
         events = CounterMetricFamily("muster_agent_events", "Our own events.", labels=["event"])
         for event in EVENTS:
             events.add_metric([event], self._board.events[event])

@@ -158,3 +158,14 @@ def read_socket_present(directory: pathlib.Path) -> Reading[bool]:
     except OSError as error:
         return Unknown("Unreadable", str(error))
     return Known(any(name.startswith("nvidia") and name.endswith(".sock") for name in names))
+
+
+def read_own_usage() -> tuple[float, int]:
+    """Return the reader's own processor time in seconds and resident memory in bytes; 0 bytes if the kernel does not say."""
+    used = os.times()
+    try:
+        # proc_pid_statm(5): the second field is the resident set, in pages.
+        pages = int((_OWN / "self" / "statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        pages = 0
+    return used.user + used.system, pages * os.sysconf("SC_PAGE_SIZE")

@@ -213,6 +213,7 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
                 _put(answer, "boot", boot, functools.partial(pbform.fill, answer.boot))
                 _put(answer, "kubelet_started_at", kubelet, answer.kubelet_started_at.FromDatetime)
                 _put(answer, "plugins", plugins, lambda items: _put_items(answer.plugins, Known(items)))
+                answer.usage.cpu_seconds, answer.usage.resident_bytes = processes.read_own_usage()
                 return None
 
     def _read_host(self) -> Reading[tuple[Reading[Any], Reading[Any], Reading[Any]]]:

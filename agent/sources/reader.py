@@ -21,6 +21,7 @@ import grpc
 
 from agent.model import planes
 from agent.sources import readermemory
+from agent.sources.readeranswers import Counters, Host, Usage
 from muster.model import codec, kube, pbform
 from muster.model.reading import Known, Reading, Unknown
 from muster.pb.muster.reader.v1 import reader_pb2, reader_pb2_grpc
@@ -60,27 +61,6 @@ class SessionEvent:
 
 
 Event: TypeAlias = Ready | DeviceEvent | SessionEvent | planes.KernelRecord
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """What the process table says."""
-
-    boot: Reading[planes.Boot]
-    kubelet_started_at: Reading[Any]
-    plugins: Reading[tuple[kube.Plugin, ...]]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
-    """Since the agent started."""
-
-    calls: int = 0
-    timeouts: int = 0
-    """Calls, and devices within a call, that were not answered in time."""
-    failures: int = 0
-    """Calls that the reader did not answer for another cause."""
-    nvml_seconds: float = 0.0
 
 
 class ReaderClient:
@@ -206,6 +186,9 @@ class ReaderClient:
                 return Host(boot=unknown, kubelet_started_at=unknown, plugins=unknown)
             case Known(answer):
                 host = answer.host
+                if host.HasField("usage"):
+                    usage = Usage(cpu_seconds=host.usage.cpu_seconds, resident_bytes=host.usage.resident_bytes)
+                    self.counters = dataclasses.replace(self.counters, usage=Known(usage))
                 return Host(
                     boot=_field(host, "boot", lambda value: pbform.from_pb(planes.Boot, value)),
                     kubelet_started_at=_field(host, "kubelet_started_at", readermemory.utc),
@@ -308,7 +291,8 @@ class ReaderClient:
                 self._silent_since = None
 
     def _count(self, *, calls: int = 0, timeouts: int = 0, failures: int = 0, nvml_seconds: float = 0.0) -> None:
-        self.counters = Counters(
+        self.counters = dataclasses.replace(
+            self.counters,
             calls=self.counters.calls + calls,
             timeouts=self.counters.timeouts + timeouts,
             failures=self.counters.failures + failures,

@@ -77,7 +77,9 @@ def scraped(board):
         metrics.Collector(
             board,
             monotonic=lambda: 100.0,
-            calls=lambda: metrics.CallFigures(nvml_seconds=1.5, nvml_timeouts=2),
+            calls=lambda: metrics.CallFigures(
+                nvml_seconds=1.5, nvml_timeouts=2, reader_cpu_seconds=7.5, reader_resident_bytes=4096
+            ),
             streams=lambda: 1,
             sent=lambda: {"hello": 1},
         )

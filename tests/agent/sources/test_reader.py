@@ -145,6 +145,8 @@ async def test_the_host_and_its_plugin(tmp_path):
     async with running(tmp_path) as world:
         await world.nvml()
         answer = await world.client.read_host()
+        assert world.client.counters.usage.value.cpu_seconds > 0
+        assert world.client.counters.usage.value.resident_bytes > 1 << 20
         assert isinstance(answer.boot, Known)
         (plugin,) = answer.plugins.value
         assert (plugin.process_alive, plugin.socket_present) == (Known(True), Known(True))

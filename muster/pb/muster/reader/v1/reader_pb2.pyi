@@ -442,6 +442,7 @@ class Host(_message.Message):
     BOOT_FIELD_NUMBER: _builtins.int
     KUBELET_STARTED_AT_FIELD_NUMBER: _builtins.int
     PLUGINS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def boot(self) -> _planes_pb2.Boot: ...
@@ -450,6 +451,10 @@ class Host(_message.Message):
     @_builtins.property
     def plugins(self) -> _planes_pb2.Plugins: ...
     @_builtins.property
+    def usage(self) -> Global___Usage:
+        """What the reader itself costs."""
+
+    @_builtins.property
     def errors(self) -> _containers.MessageMap[_builtins.str, _planes_pb2.Error]: ...
     def __init__(
         self,
@@ -457,11 +462,12 @@ class Host(_message.Message):
         boot: _planes_pb2.Boot | None = ...,
         kubelet_started_at: _timestamp_pb2.Timestamp | None = ...,
         plugins: _planes_pb2.Plugins | None = ...,
+        usage: Global___Usage | None = ...,
         errors: _abc.Mapping[_builtins.str, _planes_pb2.Error] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_kubelet_started_at", b"_kubelet_started_at", "_plugins", b"_plugins", "boot", b"boot", "kubelet_started_at", b"kubelet_started_at", "plugins", b"plugins"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_kubelet_started_at", b"_kubelet_started_at", "_plugins", b"_plugins", "boot", b"boot", "kubelet_started_at", b"kubelet_started_at", "plugins", b"plugins", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_kubelet_started_at", b"_kubelet_started_at", "_plugins", b"_plugins", "boot", b"boot", "errors", b"errors", "kubelet_started_at", b"kubelet_started_at", "plugins", b"plugins"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_kubelet_started_at", b"_kubelet_started_at", "_plugins", b"_plugins", "boot", b"boot", "errors", b"errors", "kubelet_started_at", b"kubelet_started_at", "plugins", b"plugins", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__boot: _TypeAlias = _typing.Literal["boot"]  # noqa: Y015
     _WhichOneofArgType__boot: _TypeAlias = _typing.Literal["_boot", b"_boot"]  # noqa: Y015
@@ -477,6 +483,30 @@ class Host(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__plugins) -> _WhichOneofReturnType__plugins | None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class Usage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPU_SECONDS_FIELD_NUMBER: _builtins.int
+    RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
+    cpu_seconds: _builtins.float
+    """User and system time since the reader started."""
+    resident_bytes: _builtins.int
+    """Resident memory; 0: the kernel does not say."""
+    def __init__(
+        self,
+        *,
+        cpu_seconds: _builtins.float = ...,
+        resident_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_seconds", b"cpu_seconds", "resident_bytes", b"resident_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Usage: _TypeAlias = Usage  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):
