@@ -4,6 +4,7 @@ Each command imports what it needs when it is called: the reader must stay small
 Exit status: 0 fine, 1 something is wrong with the node or the program, 2 bad input, 3 no agent answered.
 """
 
+import math
 import os
 import pathlib
 import sys
@@ -101,6 +102,8 @@ def replay(file: pathlib.Path, as_json: bool) -> None:  # noqa: FBT001
 @click.option("--minutes", type=click.FloatRange(0, 24 * 60), default=10, show_default=True, help="0 ends a release.")
 def release(control_socket: pathlib.Path, minutes: float) -> None:
     """Close every NVML session for a while, so that a GPU can be reset, and prove it."""
+    if math.isnan(minutes):
+        raise click.BadParameter("nan is not a number of minutes.", param_hint="--minutes")
     answers: list[dict[str, Any]] = []
     _answered(control_socket, {"command": "release", "minutes": minutes}, answers.append)
     text, status = proof_of(answers[-1] if answers else {"error": "NoAnswer"})

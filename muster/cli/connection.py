@@ -59,6 +59,8 @@ def _address(connection: Connection) -> str:
     return f"--address: {connection.address!r} is not host:port"
 
 
+_CLOSED = "Socket closed"
+"""All that gRPC says when the other side refuses our certificate."""
 _ASKED_BADLY = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -98,7 +100,8 @@ def _run(ask: Ask, flags: dict[str, str | None], arguments: dict[str, Any]) -> E
         click.echo(f"muster: {error.detail}", err=True)
         return Exit.BAD_INPUT if error.code in _ASKED_BADLY else Exit.NO_ANSWER
     except client.Unreachable as error:
-        click.echo(f"muster: no answer from {connection.address}: {error}", err=True)
+        hint = " (so ends a connection whose certificate the admitter does not accept)" if _CLOSED in str(error) else ""
+        click.echo(f"muster: no answer from {connection.address}: {error}{hint}", err=True)
         return Exit.NO_ANSWER
 
 

@@ -86,6 +86,11 @@ def test_another_program_at_the_socket_is_no_answer(cli, listener, command, said
     assert done.stderr == f"no agent answers at {path}: what listens there is something else\n"
 
 
+def test_a_release_of_no_number_is_bad_input(cli):
+    done = cli.invoke(main.main, ["release", "--minutes", "nan"])
+    assert (done.exit_code, "--minutes" in done.stderr) == (2, True)
+
+
 def test_an_error_is_no_line_of_a_capture(cli, listener):
     done = cli.invoke(main.main, ["capture", "--control-socket", str(listener(b'{"error": "no such command"}\n'))])
     assert (done.exit_code, done.stdout, done.stderr) == (1, "", "not captured: no such command\n")

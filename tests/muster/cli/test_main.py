@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from hack import pki
 from muster.model.admission import Leased, Waiting
 from muster.model.report import Verdict
 from tests.admitter import admitters
@@ -122,3 +123,16 @@ async def test_a_wrong_file_is_named_in_one_line(town):
     assert code == 2
     assert err.startswith(f"muster: --key: {key}: does not belong to --certificate ")
     assert len(err.splitlines()) == 1
+
+
+async def test_who_may_not_ask_is_told_so(town):
+    """A node's certificate is answered, and is bad input; one of another authority is closed out, with a hint."""
+    async with town.admitter() as (_, address):
+        node = town.world.authority.issue_node("n1")
+        identity = {"MUSTER_ADMITTER_CERTIFICATE": str(node.certificate), "MUSTER_ADMITTER_KEY": str(node.key)}
+        code, _, err = await muster(town, address, "status", **identity)
+        assert (code, err) == (2, "muster: node n1 may only feed\n")
+        stranger = pki.create(node.key.parent / "elsewhere").issue_client("me")
+        identity = {"MUSTER_ADMITTER_CERTIFICATE": str(stranger.certificate), "MUSTER_ADMITTER_KEY": str(stranger.key)}
+        code, _, err = await muster(town, address, "status", "--timeout-seconds", "2", **identity)
+        assert (code, "no answer" in err, "certificate" in err) == (3, True, True)
