@@ -120,7 +120,11 @@ def _parse(hint: Any, text: str) -> Any:
             return hint(text)
         except ValueError:
             raise ValueError(f"{text!r} is none of {', '.join(member.value for member in hint)}") from None
-    return pathlib.Path(text) if hint is pathlib.Path else text
+    if hint is pathlib.Path:
+        if not text:
+            raise ValueError("'' is not a path")
+        return pathlib.Path(text)
+    return text
 
 
 def _parse_bool(text: str) -> bool:

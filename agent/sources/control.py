@@ -9,6 +9,7 @@ HTTP. A client that says nothing, too much, or nonsense is answered with an erro
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -41,8 +42,10 @@ class ControlServer:
         self._clients: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begin to listen; a socket left by an agent that is gone is replaced."""
+        """Begin to listen; a socket left by an agent that is gone is replaced, one that answers is an OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        if await _is_served(self._path):
+            raise OSError(errno.EADDRINUSE, "another agent answers there")
         self._path.unlink(missing_ok=True)
         # The mode must be right from the first moment, so it comes from the umask and not from a later chmod.
         before = os.umask(0o177)
@@ -59,7 +62,7 @@ class ControlServer:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
-        self._path.unlink(missing_ok=True)
+            self._path.unlink(missing_ok=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
@@ -122,3 +125,13 @@ def talk(path: pathlib.Path, request: Mapping[str, Any], hear: Callable[[dict[st
             hear(dict(answer))
 
     asyncio.run(converse())
+
+
+async def _is_served(path: pathlib.Path) -> bool:
+    """True if somebody accepts connections at the path."""
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_unix_connection(str(path)), REQUEST_SECONDS)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True

@@ -59,6 +59,11 @@ def test_bounds_and_numbers(text, problem):
         settings.load(Example, "P", {"node": "n", "poll_seconds": text}, {})
 
 
+def test_an_empty_path_is_not_the_current_folder():
+    with pytest.raises(settings.InvalidSettings, match=r"--file: '' is not a path"):
+        settings.load(Example, "P", {"node": "n", "file": ""}, {})
+
+
 def test_checks_look_at_the_whole():
     with pytest.raises(settings.InvalidSettings, match="fast needs retries"):
         settings.load(

@@ -79,3 +79,13 @@ async def test_a_socket_left_behind_is_replaced(tmp_path):
     await server.close()
     with pytest.raises(OSError, match="No such file"):
         await asked(path, {"command": "echo"})
+
+
+async def test_a_living_agents_socket_is_not_taken(server, tmp_path):
+    """Two agents with one socket: the second is told, and the first can still be asked."""
+    path = tmp_path / "dir" / "agent.sock"
+    second = control.ControlServer(path, {"echo": echo})
+    with pytest.raises(OSError, match="another agent answers there"):
+        await second.start()
+    await second.close()
+    assert await asked(path, {"command": "echo"}) == [{"line": 0}]
