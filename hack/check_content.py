@@ -30,7 +30,8 @@ SIZED = frozenset((".py", ".sh", ".c", ".h"))
 
 PATTERNS = {
     "a package registry's address": re.compile(
-        r"pypi\.org|pythonhosted\.org|registry\.npmjs|proxy\.golang\.org|GOPROXY=|--(extra-)?index-url"
+        # What leads to one: lock files with addresses, a client's option, Go's variable. No host is named, here neither.
+        r'"resolved": *"http|source = \{ registry|GOPROXY=|--(extra-)?index-url|https?://[\w.-]+/(simple|packages)/'
     ),
     "a path of one machine": re.compile(r"(?<![\w.-])/(home/(?!kubernetes/)|Users/|root/|work/)[\w.-]"),
 }

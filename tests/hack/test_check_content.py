@@ -6,7 +6,9 @@ from hack import check_content
 
 FOUND = [
     "pip install --index-url http://mirror/simple x",
-    "see https://pypi.org/project/x",
+    '"resolved": "https://mirror/x.tgz"',
+    'source = { registry = "https://mirror" }',
+    "wheel @ https://mirror.example/packages/x.whl",
     "GOPROXY=direct go build",
     "cp /home/someone/x .",
     "in /work/x/y",
