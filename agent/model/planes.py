@@ -3,6 +3,8 @@
 Values only, one `Observation` for one line of a capture. Field names are those of contracts/capture.schema.json and of
 proto/muster/v1/planes.proto; a test compares all three. The half that comes from the API server is in
 muster.model.kube, since the admitter speaks it too.
+
+Why one file longer than most: it is read beside the schema, type by type, and has no logic to split along.
 """
 
 import dataclasses
