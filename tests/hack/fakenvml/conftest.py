@@ -5,6 +5,8 @@ import os
 import select
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +59,21 @@ class Child:
 
     def answered(self, seconds):
         return bool(select.select([self.process.stdout], [], [], seconds)[0])
+
+    def syscall(self):
+        """Return the system call that the main thread sleeps in, or "running"."""
+        return Path(f"/proc/{self.process.pid}/syscall").read_text().split()[0]
+
+    def hang(self, source):
+        """Send `source` and return once the child sleeps in it, no longer in the wait for a line."""
+        while (waiting := self.syscall()) == "running":
+            time.sleep(0.01)
+        self.send(source)
+        asleep, deadline = [], time.monotonic() + ANSWER_SECONDS
+        while len(set(asleep[-5:])) != 1 or len(asleep) < 5 or asleep[-1] in ("running", waiting):
+            assert time.monotonic() < deadline, f"the child does not hang: {asleep[-5:]}"
+            assert not self.answered(0.02), "the child answered"
+            asleep.append(self.syscall())
 
     def receive(self):
         assert self.answered(ANSWER_SECONDS), "the child did not answer"

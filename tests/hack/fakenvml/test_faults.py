@@ -153,7 +153,7 @@ def test_a_hung_call_never_answers_and_blocks_nobody_else(child, state, path, st
     fakenvml.write(state.with_fault(gpu=3, hang=True), path)
     child("import threading; threading.Thread(target=n.nvmlDeviceGetUUID, args=(h,), daemon=True).start()")
     other = start()
-    other.send("n.nvmlDeviceGetHandleByIndex(3)")
+    other.hang("n.nvmlDeviceGetHandleByIndex(3)")
     assert child("n.nvmlDeviceGetCount()") == 8, "another thread goes on"
     assert child("n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByIndex(2))") == state.gpus[2].uuid
     fakenvml.write(state, path)
