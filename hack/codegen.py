@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
 TARGET = ROOT / "muster" / "pb"
 
-_IMPORT = re.compile(r"^(\s*)(from|import) ((?:muster|kubelet)\.[\w.]*v\d\w*)", re.MULTILINE)
+_IMPORT = re.compile(r"^(\s*)(from|import) ((?:muster|kubelet|containerd|cri)\.[\w.]*v\d\w*)", re.MULTILINE)
 
 
 def generate(target: pathlib.Path) -> None:
@@ -46,7 +46,9 @@ def rewrite(text: str) -> str:
     """
     text = _IMPORT.sub(r"\1\2 muster.pb.\3", text)
     return re.sub(
-        r"(?<![\w.\"'])(_?)muster\.(v1|reader\.v1)\.(\w+_pb2)\b(?!\.proto)", r"\1muster.pb.muster.\2.\3", text
+        r"(?<![\w.\"'])(_?)(muster\.v1|muster\.reader\.v1|muster\.warmer\.v1|containerd\.v1)\.(\w+_pb2)\b(?!\.proto)",
+        r"\1muster.pb.\2.\3",
+        text,
     )
 
 
