@@ -219,6 +219,7 @@ def _why_nothing(
 
 
 def _cause(findings: tuple[Finding, ...]) -> str:
+    findings = tuple(finding for finding in findings if not finding.observed)
     if not findings:
         return ""
     named = worst(tuple(finding.verdict for finding in findings))

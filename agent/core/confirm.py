@@ -26,9 +26,14 @@ class Published:
     """Units of admit_lenient, or of admit_strict, that wait for the second sample."""
 
 
-def confirm(numbers: Numbers, before: ResourceMemory | None, *, is_clean: bool) -> Published:
-    """Return what may be published of these numbers; `before` is None for the very first sample."""
+def confirm(numbers: Numbers, before: ResourceMemory | None, *, is_clean: bool, samples: int = 2) -> Published:
+    """Return what may be published of these numbers; `before` is None for the very first sample.
+
+    `samples` is how many clean ones a rise needs: 1 where rule P4 does not enforce. A failed read raises nothing either way.
+    """
     if before is None:
+        return Published(numbers=numbers, held_back=0)
+    if samples == 1 and is_clean:
         return Published(numbers=numbers, held_back=0)
     lenient = _allowed(numbers.admit_lenient, before.lenient, before.seen_lenient, is_clean=is_clean)
     strict = _allowed(numbers.admit_strict, before.strict, before.seen_strict, is_clean=is_clean)

@@ -11,6 +11,7 @@ Why a marker softens: while somebody is announced to be at work on the node, an 
 (faults.md section 2). BLIND is not softened: nobody's announcement lets us see.
 """
 
+import dataclasses
 import datetime
 from collections.abc import Iterable
 
@@ -22,6 +23,9 @@ from muster.model.report import Finding, Verdict
 
 MAX_DETAIL = 240
 """Characters of a finding's text: it ends up in conditions, Events and terminals."""
+
+OBSERVED = "observed only: "
+"""Begins the text of a finding whose rule has no effect."""
 
 MAX_NAMES = 64
 """Devices named by a finding: an 8-GPU node in full MIG has 56."""
@@ -70,6 +74,7 @@ def _judge(
     maintenance_ends: datetime.datetime | None,
 ) -> Judged:
     rule = suspicion.rule
+    is_enforced = policy.mode(rule.id) is Mode.ENFORCE
     verdict, deadline = suspicion.verdict or rule.verdict, None
     if ends is not None:
         verdict, deadline = Verdict.TRANSIENT, ends
@@ -88,7 +93,14 @@ def _judge(
         clears_when=rule.clears_when,
         deadline=deadline,
     )
-    return Judged(suspicion=suspicion, finding=finding, is_enforced=policy.mode(rule.id) is Mode.ENFORCE)
+    if is_enforced:
+        return Judged(suspicion=suspicion, finding=finding, is_enforced=True)
+    return Judged(suspicion=suspicion, finding=observed(finding), is_enforced=False)
+
+
+def observed(finding: Finding) -> Finding:
+    """Return the finding of a rule that may only be watched, in words that a person cannot overlook."""
+    return dataclasses.replace(finding, observed=True, detail=bounded(f"{OBSERVED}{finding.detail}"))
 
 
 def _end_of_wait(

@@ -10,6 +10,7 @@ Steps: assemble -> rules -> holddown -> capacity -> confirm -> report (docs/arch
 """
 
 import dataclasses
+import datetime
 from typing import Any
 
 from agent.core import assemble, capacity, carried, confirm, holddown, maintenance, report, unconfirmed
@@ -22,7 +23,7 @@ from agent.model.policy import Mode, Policy
 from agent.model.snapshot import ResourceView, Snapshot
 from muster.model import codec
 from muster.model.reading import Known, Reading, Unknown
-from muster.model.report import Finding, NodeReport, ResourceReport, Verdict, worst
+from muster.model.report import Finding, NodeReport, ResourceReport, Verdict, verdict_of
 
 MAX_RESOURCES = 256
 """Names remembered: a node has a handful; a hostile Node object may have thousands."""
@@ -47,7 +48,7 @@ def judge(
         snapshot.now,
         policy,
         is_clean=is_clean,
-        maintenance_ends=maintenance.believed_until(history.marker, snapshot.now, policy),
+        maintenance_ends=_softened_until(context),
     )
     resources: dict[str, ResourceReport] = {}
     memory: dict[str, ResourceMemory] = {}
@@ -64,15 +65,26 @@ def _maintenance(context: Context) -> list[Suspicion]:
     return [item for item in found if context.policy.mode(item.rule.id) is not Mode.OFF]
 
 
+def _softened_until(context: Context) -> datetime.datetime | None:
+    """Return until when a marker softens the other findings; one whose own rule has no effect softens nothing."""
+    marker = context.history.marker
+    if marker is None or context.policy.mode(maintenance.rule_of(marker).id) is not Mode.ENFORCE:
+        return None
+    return maintenance.believed_until(marker, context.now, context.policy)
+
+
 def _resource(
     context: Context, view: ResourceView, judged: tuple[Judged, ...], *, is_clean: bool
 ) -> tuple[ResourceReport, ResourceMemory]:
     seen = capacity.count(view, context.snapshot, judged)
     before = context.history.resources.get(view.name, confirm.NOTHING) if context.history.started else None
-    published = confirm.confirm(seen, before, is_clean=is_clean)
+    mode = context.policy.mode(unconfirmed.RISE.id)
+    strict = confirm.confirm(seen, before, is_clean=is_clean)
+    published = strict if mode is Mode.ENFORCE else confirm.confirm(seen, before, is_clean=is_clean, samples=1)
     findings = [item.finding for item in judged]
-    if published.held_back:
-        findings.append(_unconfirmed(context, before, published.held_back, findings))
+    if strict.held_back and mode is not Mode.OFF:
+        note = _unconfirmed(context, before, strict.held_back, findings)
+        findings.append(note if mode is Mode.ENFORCE else holddown.observed(note))
     result = report.resource(view, context.snapshot, published.numbers, findings)
     return result, confirm.remember(result.verdict, published.numbers, seen, is_clean=is_clean)
 
@@ -82,9 +94,7 @@ def _unconfirmed(context: Context, before: ResourceMemory | None, units: int, fi
     rule = unconfirmed.RISE
     was_ok = before is None or before.verdict is Verdict.OK
     return Finding(
-        verdict=Verdict.OK
-        if was_ok and worst(tuple(item.verdict for item in findings)) is Verdict.OK
-        else rule.verdict,
+        verdict=Verdict.OK if was_ok and verdict_of(findings) is Verdict.OK else rule.verdict,
         cause=rule.cause,
         reason=rule.reason.value,
         since=context.now,

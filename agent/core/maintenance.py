@@ -121,6 +121,11 @@ def believed_until(marker: Marker | None, now: datetime.datetime, policy: Policy
     return ends if now < ends else None
 
 
+def rule_of(marker: Marker) -> Rule:
+    """Return the rule that a believed marker hits."""
+    return UPGRADING if marker.name.startswith(_UPGRADE) else AT_WORK
+
+
 def is_serving(snapshot: Snapshot) -> bool:
     """True if the kubelet offers GPUs, nothing is cordoned or paused, and the driver, where asked, shows them."""
     match snapshot.observation.node_object:
@@ -157,9 +162,8 @@ def find(snapshot: Snapshot, marker: Marker | None, policy: Policy) -> Iterator[
     ends = believed_until(marker, snapshot.now, policy)
     names = [view.name for view in snapshot.resources] or [""]
     if ends is not None:
-        rule = UPGRADING if marker.name.startswith(_UPGRADE) else AT_WORK
         for name in names:
-            yield Suspicion(rule=rule, resource=name, until=ends, detail=marker.name)
+            yield Suspicion(rule=rule_of(marker), resource=name, until=ends, detail=marker.name)
         return
     rule = UPGRADE_STUCK if is_of_driver(marker.name) else MIG_STUCK
     detail = f"{marker.name} since {marker.since:%Y-%m-%dT%H:%M:%SZ} and nothing moves"

@@ -15,7 +15,7 @@ from agent.core.context import Context, named
 from agent.core.holddown import MAX_NAMES, bounded
 from agent.model.snapshot import ResourceView, Snapshot
 from muster.model import codec
-from muster.model.report import Finding, NodeReport, ResourceReport, Verdict, worst
+from muster.model.report import Finding, NodeReport, ResourceReport, Verdict, verdict_of, worst
 
 _PLANES = ("kubelet.allocatable", "kubelet.pods", "nvml")
 _DRA_PLANES = ("dra", "kubelet.pods", "nvml")
@@ -26,8 +26,12 @@ _BADNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 def resource(view: ResourceView, snapshot: Snapshot, numbers: Numbers, findings: Iterable[Finding]) -> ResourceReport:
     """Return one resource."""
     merged = merge(findings)
-    verdict = worst(tuple(finding.verdict for finding in merged))
-    deadlines = [item.deadline for item in merged if item.verdict is Verdict.TRANSIENT and item.deadline is not None]
+    verdict = verdict_of(merged)
+    deadlines = [
+        item.deadline
+        for item in merged
+        if item.verdict is Verdict.TRANSIENT and item.deadline is not None and not item.observed
+    ]
     return ResourceReport(
         verdict=verdict,
         admit_strict=numbers.admit_strict,
@@ -54,7 +58,7 @@ def node(context: Context, resources: Mapping[str, ResourceReport], node_finding
     """Return the whole report."""
     merged = merge(node_findings)
     devices = devicereport.report(context)
-    verdicts = [*(item.verdict for item in resources.values()), *(item.verdict for item in merged)]
+    verdicts = [*(item.verdict for item in resources.values()), verdict_of(merged)]
     return NodeReport(
         node=context.snapshot.node,
         taken_at=context.now,
@@ -94,6 +98,7 @@ def _one(findings: list[Finding]) -> Finding:
         rule=first.rule,
         clears_when=first.clears_when,
         deadline=max(_instants(item.deadline for item in findings), default=None),
+        observed=first.observed,
     )
 
 

@@ -8,7 +8,7 @@ proto/muster/v1/feed.proto.
 import dataclasses
 import datetime
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from muster.model import codec
 from muster.model.reading import NOT_COLLECTED, Reading
@@ -39,6 +39,11 @@ def worst(verdicts: "tuple[Verdict, ...]") -> Verdict:
     'OVER'
     """
     return min(verdicts, key=_BADNESS.__getitem__, default=Verdict.OK)
+
+
+def verdict_of(findings: "Iterable[Finding]") -> Verdict:
+    """Return the verdict that the findings name together; those that are only observed name none."""
+    return worst(tuple(finding.verdict for finding in findings if not finding.observed))
 
 
 class DeviceState(enum.StrEnum):
@@ -90,6 +95,8 @@ class Finding:
     clears_when: str = ""
     deadline: datetime.datetime | None = None
     """When a transient finding ends or becomes a verdict of its own."""
+    observed: bool = codec.feed_only(default=False)
+    """Its rule is in mode observe: it is told, and changes neither verdict nor admit."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

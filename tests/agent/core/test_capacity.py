@@ -120,7 +120,7 @@ def test_a_bad_id_that_is_held_cannot_be_picked():
 
 @pytest.mark.parametrize(
     ("mode", "strict", "verdict"),
-    [(Mode.OBSERVE, 8, Verdict.TRANSIENT), (Mode.OFF, 8, Verdict.OK), (Mode.ENFORCE, 0, Verdict.TRANSIENT)],
+    [(Mode.OBSERVE, 8, Verdict.OK), (Mode.OFF, 8, Verdict.OK), (Mode.ENFORCE, 0, Verdict.TRANSIENT)],
 )
 def test_a_rule_in_observe_is_reported_and_takes_nothing(mode, strict, verdict):
     node = builders.with_gpus(builders.a_node(), builders.a_gpu(0, processes=Known((builders.a_process(),))))

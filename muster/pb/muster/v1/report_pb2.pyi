@@ -137,6 +137,7 @@ class Finding(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     CLEARS_WHEN_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
+    OBSERVED_FIELD_NUMBER: _builtins.int
     verdict: Global___Verdict.ValueType
     cause: _builtins.str
     reason: _builtins.str
@@ -145,6 +146,8 @@ class Finding(_message.Message):
     remedy: _builtins.str
     rule: _builtins.str
     clears_when: _builtins.str
+    observed: _builtins.bool
+    """Its rule is in mode observe: it changes neither verdict nor admit."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -165,10 +168,11 @@ class Finding(_message.Message):
         rule: _builtins.str = ...,
         clears_when: _builtins.str = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
+        observed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_since", b"_since", "_units", b"_units", "deadline", b"deadline", "since", b"since", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_since", b"_since", "_units", b"_units", "cause", b"cause", "clears_when", b"clears_when", "deadline", b"deadline", "detail", b"detail", "devices", b"devices", "reason", b"reason", "remedy", b"remedy", "rule", b"rule", "since", b"since", "units", b"units", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline", b"_deadline", "_since", b"_since", "_units", b"_units", "cause", b"cause", "clears_when", b"clears_when", "deadline", b"deadline", "detail", b"detail", "devices", b"devices", "observed", b"observed", "reason", b"reason", "remedy", b"remedy", "rule", b"rule", "since", b"since", "units", b"units", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline: _TypeAlias = _typing.Literal["deadline"]  # noqa: Y015
     _WhichOneofArgType__deadline: _TypeAlias = _typing.Literal["_deadline", b"_deadline"]  # noqa: Y015
