@@ -8,7 +8,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-# Two workers, a file on one of them; then the end-to-end tests, alone: they start whole programs and keep their own time.
+# Two workers, a file on one of them. Tests on real programs and end-to-end tests run alone: they keep their own time.
 WORKERS ?= 2
 ARGS ?=
 
@@ -25,13 +25,12 @@ demo: venv ## The story in under 90 s: fake GPUs, real programs (ARGS="--json" f
 	@$(BIN)/python -m hack.demo $(ARGS)
 
 .PHONY: test
-test: venv ## All tests and doctests
-	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not e2e" --doctest-modules --ignore=muster/pb tests agent admitter muster hack $(ARGS)
-	@$(PYTEST) -m e2e tests $(ARGS)
+test: venv ## All tests, doctests, and a real control plane, built first where it is missing (ARGS=tests/agent/core for some)
+	@$(BIN)/python -m hack.teststages --workers $(WORKERS) -- $(ARGS)
 
 .PHONY: test-fast
-test-fast: venv ## Tests that start no whole programs
-	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not e2e" tests $(ARGS)
+test-fast: venv ## Tests that start no whole programs and build nothing
+	@$(PYTEST) -n $(WORKERS) --dist loadfile -m "not e2e and not real" $(ARGS)
 
 .PHONY: check
 check: venv ## Everything CI holds against a change, tests aside
@@ -73,7 +72,6 @@ clean: ## Remove what the targets above made
 
 # A real control plane (docs/cluster.md). The first time, Go compiles it for minutes, into ~/.cache/muster.
 # ARGS="--nodes 8 --with kueue"; MUSTER_CLUSTER_LINE=1.35 for the older Kubernetes.
-CLUSTER_PROGRAMS := etcd kube-apiserver kube-controller-manager kube-scheduler jobset kueue
 
 .PHONY: cluster
 cluster: venv ## A real control plane on loopback, built when it is missing
@@ -88,6 +86,5 @@ cluster-status: venv ## Say which parts work; exit status 1 if one does not
 	@$(BIN)/python -m hack.cluster status
 
 .PHONY: test-cluster
-test-cluster: venv ## Tests on a real control plane, fake nodes, Kueue and JobSet; builds them first
-	@$(BIN)/python -m hack.cluster.build $(CLUSTER_PROGRAMS) >/dev/null || ! command -v go >/dev/null
-	@MUSTER_CLUSTER_TESTS=1 $(PYTEST) tests/cluster $(ARGS)
+test-cluster: venv ## Only the tests on real programs; builds them first
+	@$(BIN)/python -m hack.teststages --only real -- $(ARGS)

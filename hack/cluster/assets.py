@@ -42,6 +42,12 @@ def find(program: versions.Program) -> pathlib.Path | None:
     return None
 
 
+def find_installed(name: str) -> pathlib.Path | None:
+    """Return a program of the machine's own packages; Debian keeps some where only root's PATH leads."""
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    return pathlib.Path(found) if found else None
+
+
 def reason_missing(programs: list[versions.Program]) -> str:
     """Return why a cluster of these programs cannot run here, or an empty text where it can (building is able)."""
     missing = [program.name for program in programs if find(program) is None]

@@ -36,8 +36,7 @@ def ensure(programs: Sequence[versions.Program], *, anew: bool = False) -> dict[
     """Return each program's path; build those that are missing, or all when `anew`."""
     missing = [program for program in programs if anew or assets.find(program) is None]
     if missing:
-        names = ", ".join(f"{program.name} {program.version}" for program in missing)
-        say(f"to build: {names}. Minutes each on 2 cores when cold (docs/cluster.md); kept in {assets.cache()}")
+        say(outlook(missing))
         with _lock():
             for program in missing:
                 # Somebody else may have built it while this process waited for the lock.
@@ -45,6 +44,16 @@ def ensure(programs: Sequence[versions.Program], *, anew: bool = False) -> dict[
                     _build(program)
     paths = {program.name: assets.find(program) for program in programs}
     return {name: path for name, path in paths.items() if path is not None}
+
+
+def outlook(programs: Sequence[versions.Program]) -> str:
+    """Say what `ensure` would build, how long that takes and where it is kept; nothing where nothing is missing."""
+    missing = [program for program in programs if assets.find(program) is None]
+    if not missing:
+        return ""
+    names = ", ".join(f"{program.name} {program.version}" for program in missing)
+    minutes = sum(program.cold_seconds for program in missing) / 60
+    return f"to build: {names}; up to {minutes:.0f} minutes on 2 cores, once; kept in {assets.cache()}"
 
 
 def say(text: str) -> None:

@@ -18,16 +18,14 @@ Not here: the device plugin (deviceplugin.py), the image (image.py), and what a 
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping
 
 import yaml
 
-from hack.cluster import flags, image, pki
+from hack.cluster import assets, flags, image, pki
 
 NAME = "real"
 IMPORT_SECONDS = 60.0
@@ -52,12 +50,6 @@ exec "$@"
 
 class Refused(Exception):
     """This machine cannot run a real node, or containerd did not take the image; the text says which."""
-
-
-def find_runc() -> pathlib.Path | None:
-    """Return the machine's runc, if it has one."""
-    found = shutil.which("runc", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    return pathlib.Path(found) if found else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +93,7 @@ class Node:
 
 def write_files(node: Node, layout: flags.Layout, authority: pki.Authority) -> None:
     """Write configurations, the network plugin and the kubelet's identity."""
-    runc = find_runc()
+    runc = assets.find_installed("runc")
     if runc is None:
         raise Refused("no runc on this machine; on Debian or Ubuntu: apt-get install runc")
     (node.folder / "cni" / "bin").mkdir(parents=True)

@@ -31,6 +31,11 @@ class Program:
     manifests: str = ""
     """Folder of the module that kustomize renders to what the program needs in the API server."""
 
+    @property
+    def cold_seconds(self) -> int:
+        """What a first build takes: modules fetched, and what the programs before it in _COLD have not compiled."""
+        return _COLD[self.name]
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
@@ -64,6 +69,20 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 """What `make cluster` starts, in the order of their start."""
 NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
 """What a real node needs beside it; runc is the machine's own (realnode.py)."""
+
+# Fetch and build, cold, on 2 cores, in this order (docs/cluster.md, figures).
+_COLD = {
+    "etcd": 50,
+    "kube-apiserver": 340,
+    "kube-controller-manager": 115,
+    "kube-scheduler": 11,
+    "jobset": 75,
+    "kueue": 150,
+    "kubelet": 60,
+    "containerd": 90,
+    "containerd-shim-runc-v2": 10,
+    "ctr": 10,
+}
 
 _KUBERNETES_STAMPS = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 

@@ -1,10 +1,10 @@
 """A real control plane with fake nodes, started once for all tests here, and a fresh namespace for each.
 
-These tests run by `make test-cluster` alone (docs/cluster.md): `make test` collects nothing here, because a machine
-that has not built the programs yet would compile for minutes.
+A test that uses one of the fixtures in NEEDS is marked `real` with what the fixture starts (tests/suites.py): it runs in
+a stage of its own, and skips where something is missing. The other tests here run with the unit tests.
 """
 
-import os
+import pathlib
 import time
 import uuid
 
@@ -13,13 +13,27 @@ from lightkube.core import exceptions
 from lightkube.models import meta_v1
 from lightkube.resources import core_v1
 
-from hack.cluster import assets, grants, run, versions
+from hack.cluster import extensions, grants, machine, run, versions
 
-collect_ignore_glob = [] if os.environ.get("MUSTER_CLUSTER_TESTS") else ["test_*.py"]
-
+HERE = pathlib.Path(__file__).parent
 NODES = 4
 GPUS = 8
 WAIT_SECONDS = 60
+NEEDS = {
+    "built": versions.CONTROL_PLANE,
+    "queued": tuple(extensions.EXTENSIONS),
+    "real": (*versions.NODE, "runc", machine.ROOT),
+}
+"""Fixture -> what a test that uses it, directly or not, needs of the machine."""
+
+
+@pytest.hookimpl(tryfirst=True)  # before the markers are selected by -m
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            used = [NEEDS[name] for name in getattr(item, "fixturenames", ()) if name in NEEDS]
+            for names in used:
+                item.add_marker(pytest.mark.real(*names))
 
 
 def wait_for(condition, what):
@@ -40,25 +54,14 @@ def wait_for_fixture():
 
 
 @pytest.fixture(scope="session")
-def line():
-    """Return the Kubernetes line under test; skip where its programs are neither built nor brought along."""
-    name = versions.line_name()
-    known = versions.programs(name)
-    need([known[part] for part in versions.CONTROL_PLANE])
-    return name
+def built():
+    """Stand for the control plane's programs: they are there when a test that uses this one starts."""
 
 
-def need(programs):
-    """Skip where a program is missing: building is `make test-cluster`'s, a test has no minutes for it."""
-    missing = [program.name for program in programs if assets.find(program) is None]
-    if missing:
-        pytest.skip(assets.reason_missing(programs) or f"not built: {', '.join(missing)}")
-
-
-@pytest.fixture(name="need", scope="session")
-def need_fixture():
-    """Give need to test modules, which cannot import a conftest."""
-    return need
+@pytest.fixture(scope="session")
+def line(built):
+    """Return the Kubernetes line under test."""
+    return versions.line_name()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from lightkube.models import core_v1, meta_v1
 from lightkube.resources import batch_v1 as batch
 from lightkube.resources import core_v1 as core
 
-from hack.cluster import extensions, fakenodes, grants, run, versions
+from hack.cluster import extensions, fakenodes, grants, run
 
 JobSet = generic_resource.create_namespaced_resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 Flavor = generic_resource.create_global_resource("kueue.x-k8s.io", "v1beta2", "ResourceFlavor", "resourceflavors")
@@ -59,9 +59,8 @@ def test_only_the_place_of_the_webhooks_is_changed():
 
 
 @pytest.fixture(scope="module")
-def queued(line, need, tmp_path_factory, request):
+def queued(line, tmp_path_factory, request):
     """Return a cluster with Kueue, JobSet and fake nodes."""
-    need([versions.programs(line)[name] for name in extensions.EXTENSIONS])
     folder = tmp_path_factory.mktemp("queued")
     started = run.start(folder, line, wanted=tuple(extensions.EXTENSIONS), nodes=2)
     yield started

@@ -1,10 +1,9 @@
-"""A real kubelet: what it says of devices, to the API server and on its own sockets. Needs root and `MUSTER_REAL_NODE=1`.
+"""A real kubelet: what it says of devices, to the API server and on its own sockets. Needs root.
 
 The questions are those that the fakes answer by faults.md section 1; where a kubelet answers otherwise the page is wrong.
 """
 
 import json
-import os
 
 import grpc
 import pytest
@@ -12,7 +11,7 @@ from lightkube.core import exceptions
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import core_v1 as core
 
-from hack.cluster import grants, image, parts, realnode, run, versions
+from hack.cluster import grants, image, parts, realnode, run
 from muster.pb.kubelet.podresources.v1 import podresources_pb2 as pb
 from muster.pb.kubelet.podresources.v1 import podresources_pb2_grpc as rpc
 
@@ -21,13 +20,8 @@ DEVICES = 8
 
 
 @pytest.fixture(scope="module")
-def real(line, need, tmp_path_factory, request):
+def real(line, tmp_path_factory, request):
     """Return a cluster with one real node."""
-    if os.environ.get("MUSTER_REAL_NODE") != "1":
-        pytest.skip("a real kubelet is started with MUSTER_REAL_NODE=1 only")
-    if realnode.find_runc() is None:
-        pytest.skip("no runc")
-    need([versions.programs(line)[name] for name in versions.NODE])
     started = run.start(tmp_path_factory.mktemp("real"), line, real=True)
     yield started
     run.stop(run.read(started.folder), keep=bool(request.session.testsfailed))
