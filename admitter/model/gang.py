@@ -5,7 +5,11 @@ Values only; core/request.py makes them from a message and checks them, so that 
 
 import dataclasses
 import enum
+from collections.abc import Mapping
 from typing import TypeAlias
+
+from admitter.model.cluster import ANYWHERE, Constraints
+from muster.model import codec
 
 
 class PodClass(enum.StrEnum):
@@ -19,7 +23,7 @@ class PodClass(enum.StrEnum):
 
 
 class Level(enum.StrEnum):
-    """Topology domains a podset may ask for, finest first."""
+    """Topology domains that every fleet has, finest first. Those of the network have the names that the settings give."""
 
     ISLAND = "island"
     NODE = "node"
@@ -30,7 +34,8 @@ class Level(enum.StrEnum):
 class TopologyWish:
     """All pods of the podset in one domain of this level."""
 
-    level: Level
+    level: str
+    """A Level, or the name of a configured network level."""
     required: bool
 
 
@@ -62,7 +67,7 @@ Request: TypeAlias = GpuRequest | MigRequest | ResourceRequest
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Podset:
-    """Like pods of a gang."""
+    """Like pods of a gang. Pods that ask for no device need no lease: they are let go with the gang, and are no podset."""
 
     name: str
     count: int
@@ -70,6 +75,9 @@ class Podset:
     topology: TopologyWish | None = None
     pod_class: PodClass = PodClass.GANG
     max_runtime_seconds: float | None = None
+    requests: Mapping[str, int] = codec.mapping()
+    """What a pod takes beside `request` (cpu in thousandths, memory in bytes, other extended resources), its slot apart."""
+    constraints: Constraints = ANYWHERE
 
     @property
     def units_per_pod(self) -> int:

@@ -34,6 +34,8 @@ class Placement:
     units_per_pod: int
     forecast: tuple[str, ...] = ()
     """Ids that were free when it was placed."""
+    pin: tuple[str, ...] = ()
+    """Nodes that its pods are pinned to where they ask for something that placement does not model; empty: `node` alone."""
 
     @property
     def units(self) -> int:

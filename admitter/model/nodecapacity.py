@@ -8,9 +8,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from admitter.model.lease import NodeLease
+from admitter.model.nodefacts import NodeFacts
 from muster.model import codec
 from muster.model.reading import Known, Unknown
 from muster.model.report import NodeReport, ResourceReport, Topology
+from muster.model.warmth import NodeWarmth
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class NodeState:
     """The term that those leases came from."""
     snapshot_term: int = 0
     """This admitter's term when that Snapshot was accepted: a new leader grants nothing on a node before its own."""
+    warmth: NodeWarmth | None = None
+    """None: the node has no warmer, or it has said nothing yet."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,8 @@ class ClusterView:
     """Fleet time: the admitter's monotonic clock without its own stalls."""
     node_ttl_seconds: float
     nodes: Mapping[str, NodeState]
+    facts: Mapping[str, NodeFacts] | None = None
+    """What the API server says about the nodes; None: there is no API server. A node that it does not know gives nothing."""
 
     def is_stale(self, node: str) -> bool:
         """True if the node's agent was not heard within node_ttl."""
