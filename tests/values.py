@@ -4,7 +4,7 @@ import datetime
 
 from hypothesis import strategies as st
 
-from muster.model import codec, report, shapes
+from muster.model import codec, report, shapes, warmth
 from muster.model.reading import NOT_COLLECTED, Known, Unknown
 
 _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=8)
@@ -32,6 +32,10 @@ def of(cls):
         fields["devices"] = st.lists(of(report.DeviceReport), max_size=3, unique_by=lambda device: device.uuid).map(
             lambda devices: tuple(sorted(devices, key=lambda device: device.uuid))
         )
+    if cls in {warmth.NodeWarmth, warmth.WarmthDelta}:
+        # Prefixes of chain ids are unsigned.
+        for name in fields.keys() & {"layers", "removed_layers"}:
+            fields[name] = st.frozensets(st.integers(0, 2**64 - 1), max_size=3).map(lambda found: tuple(sorted(found)))
     return st.builds(cls, **fields)
 
 

@@ -21,6 +21,7 @@ from admitter.model.feedmessages import Heartbeat, Hello, Snapshot
 from admitter.model.nodecapacity import Epoch, NodeState
 from muster.model import delta as deltas
 from muster.model import protocol
+from muster.model import warmth as warmths
 from muster.model.delta import Delta
 
 _MAX_AGES = 64
@@ -103,6 +104,8 @@ def accept_snapshot(
     if message.report.node != hello.node:
         return Refusal(reason=Reason.WRONG_NODE, detail=f"the report is on {message.report.node[:80]!r}")
     problems = (*check.check(message.report), *check.check_topology(message.topology), *_lease_problems(message))
+    if message.warmth is not None:
+        problems += warmths.problems(message.warmth)
     if problems:
         return _impossible(problems)
     return NodeState(
@@ -116,6 +119,7 @@ def accept_snapshot(
         leases=message.leases.leases,
         lease_term=message.leases.term,
         snapshot_term=term,
+        warmth=message.warmth,
     )
 
 
@@ -131,6 +135,10 @@ def accept_delta(known: NodeState | None, message: Delta, *, now: float) -> Node
     if not problems:
         report = deltas.apply(known.report, message)
         problems = check.check_size(report)
+    warmth = known.warmth
+    if not problems and message.warmth is not None:
+        warmth = warmths.apply(known.warmth or warmths.NOTHING, message.warmth)
+        problems = warmths.problems(warmth)
     if problems:
         return _impossible(problems)
     return NodeState(
@@ -145,6 +153,7 @@ def accept_delta(known: NodeState | None, message: Delta, *, now: float) -> Node
         leases=known.leases,
         lease_term=known.lease_term,
         snapshot_term=known.snapshot_term,
+        warmth=warmth,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from admitter.model.lease import NodeLease
 from muster.model import codec
 from muster.model.report import NodeReport, Topology
+from muster.model.warmth import NodeWarmth
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Snapshot:
     topology: Topology
     leases: LeaseSet
     """What the agent was last told by the admitter that it obeys."""
+    warmth: NodeWarmth | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

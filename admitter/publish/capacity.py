@@ -95,6 +95,8 @@ class CapacityBoard:
         )
         pbform.fill(message.report, state.report)
         pbform.fill(message.topology, state.topology)
+        if state.warmth is not None:
+            pbform.fill(message.warmth, state.warmth)
         message.age.FromNanoseconds(max(0, int((view.now - state.heard_at) * 1e9)))
         for resource, report in state.report.resources.items():
             if held := nodecapacity.outstanding(report, leases, resource):

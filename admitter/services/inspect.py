@@ -79,6 +79,7 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
 def _shorten(node: inspect_pb2.NodeCapacity) -> None:
     """Leave out what grows with the devices: one message must hold the fleet. WatchCapacity has it all."""
     node.ClearField("topology")
+    node.ClearField("warmth")
     del node.report.devices[:]
     del node.report.pods[:]
     del node.report.unverified[:]

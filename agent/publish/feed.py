@@ -28,6 +28,7 @@ from agent.publish.feed_session import FeedSession, StreamEnded
 from agent.publish.outbox import Outbox, PlaneAges, Published
 from muster.model import codec, kube, pbform, protocol
 from muster.model.report import NodeReport, Topology
+from muster.model.warmth import NodeWarmth
 from muster.pb.muster.v1 import feed_pb2
 
 _LOG = structlog.get_logger(__name__)
@@ -89,6 +90,7 @@ class FeedPublisher:
         self._on_slice, self._on_leases, self._on_state = on_slice, on_leases, on_state
         self._clock = clock or clocks.SystemClock()
         self._newest: Published | None = None
+        self._warmth: NodeWarmth | None = None
         self._ages = PlaneAges()
         self._leases = feed_pb2.LeaseSet()
         self._sequence = 0
@@ -108,7 +110,17 @@ class FeedPublisher:
 
     def publish(self, report: NodeReport, topology: Topology) -> None:
         """Make this the state that every stream is to tell next."""
-        self._newest = Published(report=report, topology=topology)
+        self._newest = Published(report=report, topology=topology, warmth=self._warmth)
+        self._wake()
+
+    def publish_warmth(self, warmth: NodeWarmth) -> None:
+        """Tell the node's images as they are now, beside the report that stands."""
+        self._warmth = warmth
+        if self._newest is not None:
+            self._newest = dataclasses.replace(self._newest, warmth=warmth)
+            self._wake()
+
+    def _wake(self) -> None:
         for session in self._sessions.values():
             session.wake()
 

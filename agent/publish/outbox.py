@@ -15,7 +15,9 @@ from collections.abc import Mapping
 
 from muster.model import codec, pbform
 from muster.model import delta as deltas
+from muster.model import warmth as warmths
 from muster.model.report import NodeReport, Topology
+from muster.model.warmth import NodeWarmth
 from muster.pb.muster.v1 import feed_pb2
 
 
@@ -25,6 +27,8 @@ class Published:
 
     report: NodeReport
     topology: Topology
+    warmth: NodeWarmth | None = None
+    """None: the warmer has said nothing yet, or there is none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +90,16 @@ class Outbox:
         pbform.fill(request.snapshot.report, newest.report)
         pbform.fill(request.snapshot.topology, newest.topology)
         request.snapshot.leases.CopyFrom(leases)
+        if newest.warmth is not None:
+            pbform.fill(request.snapshot.warmth, newest.warmth)
         return request
 
     def _delta(self, sent: Published, newest: Published) -> feed_pb2.ConnectRequest | None:
         topology = newest.topology if newest.topology != sent.topology else None
-        change = deltas.diff(sent.report, newest.report, base=self.sequence, topology=topology)
+        change = dataclasses.replace(
+            deltas.diff(sent.report, newest.report, base=self.sequence, topology=topology),
+            warmth=_warmth_change(sent.warmth, newest.warmth),
+        )
         if deltas.is_steady(change) and change.verdict is sent.report.verdict:
             # Keep what was sent, so that the next difference is taken from what the admitter has.
             return None
@@ -99,3 +108,11 @@ class Outbox:
         request = feed_pb2.ConnectRequest()
         pbform.fill(request.delta, change)
         return request
+
+
+def _warmth_change(sent: NodeWarmth | None, newest: NodeWarmth | None) -> warmths.WarmthDelta | None:
+    """Return what the admitter does not know of the images yet; None: nothing."""
+    if newest is None or newest is sent:
+        return None
+    change = warmths.diff(sent if sent is not None else warmths.NOTHING, newest)
+    return None if warmths.is_steady(change) else change

@@ -11,7 +11,7 @@ import sys
 import click
 from rich.console import Console
 
-from muster.cli import connection, present
+from muster.cli import connection, images, present
 from muster.cli.connection import Exit
 from muster.client import Client
 from muster.model.admission import NodeCapacity
@@ -29,8 +29,16 @@ def main() -> None:
 @main.command()
 @json_option
 @click.option("--gpus", is_flag=True, help="list healthy GPUs too")
+@click.option("--images", "with_images", is_flag=True, help="list each node's container images and how warm they are")
 @connection.command
-async def status(admitter: Client, timeout: float, *, as_json: bool, gpus: bool) -> Exit:  # noqa: ASYNC109 -- a setting
+async def status(
+    admitter: Client,
+    timeout: float,  # noqa: ASYNC109 -- a setting
+    *,
+    as_json: bool,
+    gpus: bool,
+    with_images: bool,
+) -> Exit:
     """Show every node and GPU with its verdict, age and what is free, and every gang."""
     nodes: dict[str, NodeCapacity] = {}
     for change in await admitter.list_capacity(timeout):
@@ -46,6 +54,8 @@ async def status(admitter: Client, timeout: float, *, as_json: bool, gpus: bool)
             "nodes": present.nodes_json(listed),
             "gangs": [present.gang_json(gang) for gang in answer.gangs],
         }
+        if with_images:
+            content["images"] = {node.node: images.warmth_json(node.warmth) for node in listed}
         click.echo(json.dumps(content, sort_keys=True))
     else:
         console = _console()
@@ -54,6 +64,7 @@ async def status(admitter: Client, timeout: float, *, as_json: bool, gpus: bool)
             present.nodes_table(listed),
             present.gpus_table(listed, everything=gpus),
             present.gangs_table(answer.gangs),
+            *((images.stores_table(listed), images.images_table(listed)) if with_images else ()),
         ):
             if table.row_count:
                 console.print()

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from muster.model import codec, pbform
 from muster.model.report import NodeReport, Topology
+from muster.model.warmth import NodeWarmth
 from muster.pb.muster.v1 import admission_pb2, inspect_pb2
 
 
@@ -109,6 +110,8 @@ class NodeCapacity:
     """Leased and not yet counted by the agent, by resource."""
     admissible: Mapping[str, int] = codec.mapping()
     """What may still be admitted, by resource."""
+    warmth: NodeWarmth | None = None
+    """None: the node has no warmer."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,4 +204,5 @@ def capacity_of(message: inspect_pb2.NodeCapacity) -> NodeCapacity:
         stale=message.stale,
         leased=codec.freeze(dict(message.leased)),
         admissible=codec.freeze(dict(message.admissible)),
+        warmth=pbform.from_pb(NodeWarmth, message.warmth) if message.HasField("warmth") else None,
     )

@@ -19,6 +19,7 @@ from muster.model.report import (
     Topology,
     Verdict,
 )
+from muster.model.warmth import WarmthDelta
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class Delta:
     removed_devices: tuple[str, ...] = ()
     lists: NodeLists | None = None
     topology: Topology | None = None
+    warmth: WarmthDelta | None = None
+    """Of the images: made beside the report's change, by whoever knows both states."""
 
 
 def diff(old: NodeReport, new: NodeReport, *, base: int, topology: Topology | None = None) -> Delta:
@@ -105,6 +108,7 @@ def is_steady(delta: Delta) -> bool:
         or delta.removed_devices
         or delta.lists is not None
         or delta.topology is not None
+        or delta.warmth is not None
     )
 
 

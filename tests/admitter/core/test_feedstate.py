@@ -12,7 +12,7 @@ from admitter.model.feedmessages import Heartbeat, Hello, LeaseSet, Snapshot
 from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import Epoch
 from muster.model import delta as deltas
-from muster.model import protocol, report
+from muster.model import protocol, report, warmth
 from muster.model.reading import Known
 from tests import feedworld
 
@@ -241,3 +241,30 @@ def _model(model, kind, numbers, now):
         return (numbers[0], numbers[1], now) if numbers[0] > sequence else None
     base, following, new = numbers
     return (following, new, now) if model and base == sequence and following == base + 1 else None
+
+
+IMAGES = dataclasses.replace(warmth.NOTHING, layers=(1, 2))
+
+
+def test_images_follow_the_same_sequence_as_the_report():
+    """Images that come with a delta are applied to those that the snapshot told; without any they stay."""
+    state = feedstate.accept_snapshot(None, HELLO, a_snapshot(warmth=IMAGES), now=0.0, term=1)
+    assert state.warmth == IMAGES
+    steady = deltas.diff(state.report, state.report, base=1)
+    state = feedstate.accept_delta(state, steady, now=1.0)
+    assert state.warmth == IMAGES
+    change = warmth.diff(IMAGES, dataclasses.replace(IMAGES, layers=(2, 3)))
+    state = feedstate.accept_delta(
+        state, dataclasses.replace(deltas.diff(state.report, state.report, base=2), warmth=change), now=2.0
+    )
+    assert state.warmth.layers == (2, 3)
+
+
+def test_images_beyond_the_bounds_are_refused():
+    flood = dataclasses.replace(warmth.NOTHING, layers=tuple(range(warmth.MAX_LAYERS + 1)))
+    outcome = feedstate.accept_snapshot(None, HELLO, a_snapshot(warmth=flood), now=0.0, term=1)
+    assert reason_of(outcome) is Reason.IMPOSSIBLE_REPORT
+    change = warmth.diff(warmth.NOTHING, flood)
+    state = accepted()
+    delta = dataclasses.replace(deltas.diff(state.report, state.report, base=1), warmth=change)
+    assert reason_of(feedstate.accept_delta(state, delta, now=1.0)) is Reason.IMPOSSIBLE_REPORT

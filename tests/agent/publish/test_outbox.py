@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.publish.outbox import Outbox, PlaneAges, Published
-from muster.model import delta, pbform, report
+from muster.model import delta, pbform, report, warmth
 from muster.pb.muster.v1 import feed_pb2
 from tests import feedworld
 
@@ -108,3 +108,22 @@ def test_the_other_end_always_ends_where_we_are(steps):
             assert message.heartbeat.sequence == sequence
         sequence = outbox.sequence
         assert theirs == newest.report
+
+
+def test_images_travel_beside_the_report_and_alone():
+    """A change of images makes a delta of its own; the admitter's state follows (muster.model.warmth.apply)."""
+    at = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC)
+    cold = warmth.NodeWarmth(observed_at=at, store=warmth.ImageStore(snapshotter="overlayfs"), layers=(1,))
+    warm = dataclasses.replace(cold, layers=(1, 2))
+    outbox, newest = an_outbox(), published()
+    say(outbox, newest)
+    kind, message = say(outbox, dataclasses.replace(newest, warmth=cold))
+    assert kind == "delta"
+    assert (list(message.warmth.layers), message.warmth.store.snapshotter) == ([1], "overlayfs")
+    kind, message = say(outbox, dataclasses.replace(newest, warmth=warm))
+    assert (list(message.warmth.layers), message.warmth.HasField("store")) == ([2], False)
+    later = dataclasses.replace(warm, observed_at=at + datetime.timedelta(seconds=1))
+    assert say(outbox, dataclasses.replace(newest, warmth=later)) == (None, None)
+    outbox.resync()
+    kind, message = say(outbox, dataclasses.replace(newest, warmth=later))
+    assert (kind, list(message.warmth.layers)) == ("snapshot", [1, 2])

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import strategies as st
 
 from agent.model import planes
-from muster.model import codec, delta, jsonform, kube, pbform, report, shapes
+from muster.model import codec, delta, jsonform, kube, pbform, report, shapes, warmth
 from muster.model.reading import NOT_COLLECTED, Known, Unknown
 from muster.pb.muster.reader.v1 import reader_pb2
-from muster.pb.muster.v1 import feed_pb2, planes_pb2, report_pb2
+from muster.pb.muster.v1 import feed_pb2, planes_pb2, report_pb2, warmth_pb2
 from tests import values
 
 EXAMPLES = sorted((pathlib.Path(__file__).parents[2] / "contracts" / "examples").glob("*.jsonl"))
@@ -21,6 +21,8 @@ ON_THE_WIRE = [
     (report.Topology, report_pb2.Topology),
     (delta.Delta, feed_pb2.Delta),
     (kube.NodeSlice, feed_pb2.NodeSlice),
+    (warmth.ImageWarmth, warmth_pb2.ImageWarmth),
+    (warmth.ImageStore, warmth_pb2.ImageStore),
     (planes.Gpu, planes_pb2.Gpu),
     (planes.PciFunction, planes_pb2.PciFunction),
     (planes.DeviceNode, planes_pb2.DeviceNode),

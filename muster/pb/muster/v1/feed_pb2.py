@@ -25,9 +25,10 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from muster.pb.muster.v1 import planes_pb2 as muster_dot_v1_dot_planes__pb2
 from muster.pb.muster.v1 import report_pb2 as muster_dot_v1_dot_report__pb2
+from muster.pb.muster.v1 import warmth_pb2 as muster_dot_v1_dot_warmth__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14muster/v1/feed.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16muster/v1/planes.proto\x1a\x16muster/v1/report.proto\"\xb5\x01\n\x0e\x43onnectRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.muster.v1.HelloH\x00\x12\'\n\x08snapshot\x18\x02 \x01(\x0b\x32\x13.muster.v1.SnapshotH\x00\x12!\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32\x10.muster.v1.DeltaH\x00\x12)\n\theartbeat\x18\x04 \x01(\x0b\x32\x14.muster.v1.HeartbeatH\x00\x42\t\n\x07message\"\xdb\x01\n\x0f\x43onnectResponse\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x12.muster.v1.WelcomeH\x00\x12%\n\x05slice\x18\x02 \x01(\x0b\x32\x14.muster.v1.NodeSliceH\x00\x12#\n\x06resync\x18\x03 \x01(\x0b\x32\x11.muster.v1.ResyncH\x00\x12%\n\x06leases\x18\x04 \x01(\x0b\x32\x13.muster.v1.LeaseSetH\x00\x12#\n\x04warm\x18\x05 \x01(\x0b\x32\x13.muster.v1.WarmListH\x00\x42\t\n\x07message\"f\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x15\n\rstart_counter\x18\x03 \x01(\x04\x12\x15\n\ragent_version\x18\x04 \x01(\t\x12\x10\n\x08protocol\x18\x05 \x01(\r\"\x8f\x01\n\x08Snapshot\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12%\n\x06report\x18\x02 \x01(\x0b\x32\x15.muster.v1.NodeReport\x12%\n\x08topology\x18\x03 \x01(\x0b\x32\x13.muster.v1.Topology\x12#\n\x06leases\x18\x04 \x01(\x0b\x32\x13.muster.v1.LeaseSet\"\xc6\x03\n\x05\x44\x65lta\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12,\n\x08taken_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12#\n\x07verdict\x18\x04 \x01(\x0e\x32\x12.muster.v1.Verdict\x12\x32\n\tresources\x18\x05 \x03(\x0b\x32\x1f.muster.v1.Delta.ResourcesEntry\x12\x19\n\x11removed_resources\x18\x06 \x03(\t\x12(\n\x07\x64\x65vices\x18\x07 \x03(\x0b\x32\x17.muster.v1.DeviceReport\x12\x17\n\x0fremoved_devices\x18\x08 \x03(\t\x12(\n\x05lists\x18\t \x01(\x0b\x32\x14.muster.v1.NodeListsH\x00\x88\x01\x01\x12*\n\x08topology\x18\n \x01(\x0b\x32\x13.muster.v1.TopologyH\x01\x88\x01\x01\x1aK\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.muster.v1.ResourceReport:\x02\x38\x01\x42\x08\n\x06_listsB\x0b\n\t_topology\"\xb1\x01\n\tNodeLists\x12)\n\rnode_findings\x18\x01 \x03(\x0b\x32\x12.muster.v1.Finding\x12#\n\x04pods\x18\x02 \x03(\x0b\x32\x15.muster.v1.PodFinding\x12\x12\n\nunverified\x18\x03 \x03(\t\x12\x30\n\x0bmaintenance\x18\x04 \x01(\x0b\x32\x16.muster.v1.MaintenanceH\x00\x88\x01\x01\x42\x0e\n\x0c_maintenance\"\x8c\x01\n\tHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12:\n\x0cplane_age_ms\x18\x02 \x03(\x0b\x32$.muster.v1.Heartbeat.PlaneAgeMsEntry\x1a\x31\n\x0fPlaneAgeMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x94\x01\n\x07Welcome\x12\x10\n\x08\x61\x64mitter\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x13\n\x0bnode_ttl_ms\x18\x03 \x01(\x04\x12\x14\n\x0cheartbeat_ms\x18\x04 \x01(\x04\x12\x18\n\x10\x61\x64mitter_version\x18\x05 \x01(\t\x12\x10\n\x08protocol\x18\x06 \x01(\r\x12\x12\n\napi_server\x18\x07 \x01(\x08\"\xae\x04\n\tNodeSlice\x12/\n\x0bnode_object\x18\x01 \x01(\x0b\x32\x15.muster.v1.NodeObjectH\x00\x88\x01\x01\x12\"\n\x04pods\x18\x02 \x01(\x0b\x32\x0f.muster.v1.PodsH\x01\x88\x01\x01\x12(\n\nrejections\x18\x03 \x03(\x0b\x32\x14.muster.v1.Rejection\x12(\n\x07plugins\x18\x04 \x01(\x0b\x32\x12.muster.v1.PluginsH\x02\x88\x01\x01\x12 \n\x03\x64ra\x18\x05 \x01(\x0b\x32\x0e.muster.v1.DraH\x03\x88\x01\x01\x12/\n\x0b\x64\x65sired_mig\x18\x06 \x01(\x0b\x32\x15.muster.v1.DesiredMigH\x04\x88\x01\x01\x12\x34\n\x08\x66\x65\x61tures\x18\x07 \x03(\x0b\x32\".muster.v1.NodeSlice.FeaturesEntry\x12\x0e\n\x06\x61ge_ms\x18\x08 \x01(\x04\x12\x30\n\x06\x65rrors\x18\x0f \x03(\x0b\x32 .muster.v1.NodeSlice.ErrorsEntry\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x08:\x02\x38\x01\x1a?\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1f\n\x05value\x18\x02 \x01(\x0b\x32\x10.muster.v1.Error:\x02\x38\x01\x42\x0e\n\x0c_node_objectB\x07\n\x05_podsB\n\n\x08_pluginsB\x06\n\x04_draB\x0e\n\x0c_desired_mig\"\x18\n\x06Resync\x12\x0e\n\x06reason\x18\x01 \x01(\t\">\n\x08LeaseSet\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12$\n\x06leases\x18\x02 \x03(\x0b\x32\x14.muster.v1.NodeLease\"\x93\x01\n\tNodeLease\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04gang\x18\x02 \x01(\t\x12\x10\n\x08resource\x18\x03 \x01(\t\x12\r\n\x05units\x18\x04 \x01(\x03\x12\x10\n\x08pod_uids\x18\x05 \x03(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x0e\n\x06podset\x18\x07 \x01(\t\x12\x15\n\runits_per_pod\x18\x08 \x01(\x03\">\n\x08WarmList\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12$\n\x06images\x18\x02 \x03(\x0b\x32\x14.muster.v1.WarmImage\"0\n\tWarmImage\x12\x11\n\treference\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t2S\n\x0b\x46\x65\x65\x64Service\x12\x44\n\x07\x43onnect\x12\x19.muster.v1.ConnectRequest\x1a\x1a.muster.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14muster/v1/feed.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16muster/v1/planes.proto\x1a\x16muster/v1/report.proto\x1a\x16muster/v1/warmth.proto\"\xb5\x01\n\x0e\x43onnectRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x10.muster.v1.HelloH\x00\x12\'\n\x08snapshot\x18\x02 \x01(\x0b\x32\x13.muster.v1.SnapshotH\x00\x12!\n\x05\x64\x65lta\x18\x03 \x01(\x0b\x32\x10.muster.v1.DeltaH\x00\x12)\n\theartbeat\x18\x04 \x01(\x0b\x32\x14.muster.v1.HeartbeatH\x00\x42\t\n\x07message\"\xdb\x01\n\x0f\x43onnectResponse\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x12.muster.v1.WelcomeH\x00\x12%\n\x05slice\x18\x02 \x01(\x0b\x32\x14.muster.v1.NodeSliceH\x00\x12#\n\x06resync\x18\x03 \x01(\x0b\x32\x11.muster.v1.ResyncH\x00\x12%\n\x06leases\x18\x04 \x01(\x0b\x32\x13.muster.v1.LeaseSetH\x00\x12#\n\x04warm\x18\x05 \x01(\x0b\x32\x13.muster.v1.WarmListH\x00\x42\t\n\x07message\"f\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x15\n\rstart_counter\x18\x03 \x01(\x04\x12\x15\n\ragent_version\x18\x04 \x01(\t\x12\x10\n\x08protocol\x18\x05 \x01(\r\"\xc6\x01\n\x08Snapshot\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12%\n\x06report\x18\x02 \x01(\x0b\x32\x15.muster.v1.NodeReport\x12%\n\x08topology\x18\x03 \x01(\x0b\x32\x13.muster.v1.Topology\x12#\n\x06leases\x18\x04 \x01(\x0b\x32\x13.muster.v1.LeaseSet\x12*\n\x06warmth\x18\x05 \x01(\x0b\x32\x15.muster.v1.NodeWarmthH\x00\x88\x01\x01\x42\t\n\x07_warmth\"\xfe\x03\n\x05\x44\x65lta\x12\x0c\n\x04\x62\x61se\x18\x01 \x01(\x03\x12\x10\n\x08sequence\x18\x02 \x01(\x03\x12,\n\x08taken_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12#\n\x07verdict\x18\x04 \x01(\x0e\x32\x12.muster.v1.Verdict\x12\x32\n\tresources\x18\x05 \x03(\x0b\x32\x1f.muster.v1.Delta.ResourcesEntry\x12\x19\n\x11removed_resources\x18\x06 \x03(\t\x12(\n\x07\x64\x65vices\x18\x07 \x03(\x0b\x32\x17.muster.v1.DeviceReport\x12\x17\n\x0fremoved_devices\x18\x08 \x03(\t\x12(\n\x05lists\x18\t \x01(\x0b\x32\x14.muster.v1.NodeListsH\x00\x88\x01\x01\x12*\n\x08topology\x18\n \x01(\x0b\x32\x13.muster.v1.TopologyH\x01\x88\x01\x01\x12+\n\x06warmth\x18\x0b \x01(\x0b\x32\x16.muster.v1.WarmthDeltaH\x02\x88\x01\x01\x1aK\n\x0eResourcesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x19.muster.v1.ResourceReport:\x02\x38\x01\x42\x08\n\x06_listsB\x0b\n\t_topologyB\t\n\x07_warmth\"\xb1\x01\n\tNodeLists\x12)\n\rnode_findings\x18\x01 \x03(\x0b\x32\x12.muster.v1.Finding\x12#\n\x04pods\x18\x02 \x03(\x0b\x32\x15.muster.v1.PodFinding\x12\x12\n\nunverified\x18\x03 \x03(\t\x12\x30\n\x0bmaintenance\x18\x04 \x01(\x0b\x32\x16.muster.v1.MaintenanceH\x00\x88\x01\x01\x42\x0e\n\x0c_maintenance\"\x8c\x01\n\tHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12:\n\x0cplane_age_ms\x18\x02 \x03(\x0b\x32$.muster.v1.Heartbeat.PlaneAgeMsEntry\x1a\x31\n\x0fPlaneAgeMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x94\x01\n\x07Welcome\x12\x10\n\x08\x61\x64mitter\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x13\n\x0bnode_ttl_ms\x18\x03 \x01(\x04\x12\x14\n\x0cheartbeat_ms\x18\x04 \x01(\x04\x12\x18\n\x10\x61\x64mitter_version\x18\x05 \x01(\t\x12\x10\n\x08protocol\x18\x06 \x01(\r\x12\x12\n\napi_server\x18\x07 \x01(\x08\"\xae\x04\n\tNodeSlice\x12/\n\x0bnode_object\x18\x01 \x01(\x0b\x32\x15.muster.v1.NodeObjectH\x00\x88\x01\x01\x12\"\n\x04pods\x18\x02 \x01(\x0b\x32\x0f.muster.v1.PodsH\x01\x88\x01\x01\x12(\n\nrejections\x18\x03 \x03(\x0b\x32\x14.muster.v1.Rejection\x12(\n\x07plugins\x18\x04 \x01(\x0b\x32\x12.muster.v1.PluginsH\x02\x88\x01\x01\x12 \n\x03\x64ra\x18\x05 \x01(\x0b\x32\x0e.muster.v1.DraH\x03\x88\x01\x01\x12/\n\x0b\x64\x65sired_mig\x18\x06 \x01(\x0b\x32\x15.muster.v1.DesiredMigH\x04\x88\x01\x01\x12\x34\n\x08\x66\x65\x61tures\x18\x07 \x03(\x0b\x32\".muster.v1.NodeSlice.FeaturesEntry\x12\x0e\n\x06\x61ge_ms\x18\x08 \x01(\x04\x12\x30\n\x06\x65rrors\x18\x0f \x03(\x0b\x32 .muster.v1.NodeSlice.ErrorsEntry\x1a/\n\rFeaturesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x08:\x02\x38\x01\x1a?\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1f\n\x05value\x18\x02 \x01(\x0b\x32\x10.muster.v1.Error:\x02\x38\x01\x42\x0e\n\x0c_node_objectB\x07\n\x05_podsB\n\n\x08_pluginsB\x06\n\x04_draB\x0e\n\x0c_desired_mig\"\x18\n\x06Resync\x12\x0e\n\x06reason\x18\x01 \x01(\t\">\n\x08LeaseSet\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12$\n\x06leases\x18\x02 \x03(\x0b\x32\x14.muster.v1.NodeLease\"\x93\x01\n\tNodeLease\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04gang\x18\x02 \x01(\t\x12\x10\n\x08resource\x18\x03 \x01(\t\x12\r\n\x05units\x18\x04 \x01(\x03\x12\x10\n\x08pod_uids\x18\x05 \x03(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x0e\n\x06podset\x18\x07 \x01(\t\x12\x15\n\runits_per_pod\x18\x08 \x01(\x03\">\n\x08WarmList\x12\x0c\n\x04term\x18\x01 \x01(\x04\x12$\n\x06images\x18\x02 \x03(\x0b\x32\x14.muster.v1.WarmImage\"0\n\tWarmImage\x12\x11\n\treference\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t2S\n\x0b\x46\x65\x65\x64Service\x12\x44\n\x07\x43onnect\x12\x19.muster.v1.ConnectRequest\x1a\x1a.muster.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,42 +43,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODESLICE_FEATURESENTRY']._serialized_options = b'8\001'
   _globals['_NODESLICE_ERRORSENTRY']._loaded_options = None
   _globals['_NODESLICE_ERRORSENTRY']._serialized_options = b'8\001'
-  _globals['_CONNECTREQUEST']._serialized_start=117
-  _globals['_CONNECTREQUEST']._serialized_end=298
-  _globals['_CONNECTRESPONSE']._serialized_start=301
-  _globals['_CONNECTRESPONSE']._serialized_end=520
-  _globals['_HELLO']._serialized_start=522
-  _globals['_HELLO']._serialized_end=624
-  _globals['_SNAPSHOT']._serialized_start=627
-  _globals['_SNAPSHOT']._serialized_end=770
-  _globals['_DELTA']._serialized_start=773
-  _globals['_DELTA']._serialized_end=1227
-  _globals['_DELTA_RESOURCESENTRY']._serialized_start=1129
-  _globals['_DELTA_RESOURCESENTRY']._serialized_end=1204
-  _globals['_NODELISTS']._serialized_start=1230
-  _globals['_NODELISTS']._serialized_end=1407
-  _globals['_HEARTBEAT']._serialized_start=1410
-  _globals['_HEARTBEAT']._serialized_end=1550
-  _globals['_HEARTBEAT_PLANEAGEMSENTRY']._serialized_start=1501
-  _globals['_HEARTBEAT_PLANEAGEMSENTRY']._serialized_end=1550
-  _globals['_WELCOME']._serialized_start=1553
-  _globals['_WELCOME']._serialized_end=1701
-  _globals['_NODESLICE']._serialized_start=1704
-  _globals['_NODESLICE']._serialized_end=2262
-  _globals['_NODESLICE_FEATURESENTRY']._serialized_start=2089
-  _globals['_NODESLICE_FEATURESENTRY']._serialized_end=2136
-  _globals['_NODESLICE_ERRORSENTRY']._serialized_start=2138
-  _globals['_NODESLICE_ERRORSENTRY']._serialized_end=2201
-  _globals['_RESYNC']._serialized_start=2264
-  _globals['_RESYNC']._serialized_end=2288
-  _globals['_LEASESET']._serialized_start=2290
-  _globals['_LEASESET']._serialized_end=2352
-  _globals['_NODELEASE']._serialized_start=2355
-  _globals['_NODELEASE']._serialized_end=2502
-  _globals['_WARMLIST']._serialized_start=2504
-  _globals['_WARMLIST']._serialized_end=2566
-  _globals['_WARMIMAGE']._serialized_start=2568
-  _globals['_WARMIMAGE']._serialized_end=2616
-  _globals['_FEEDSERVICE']._serialized_start=2618
-  _globals['_FEEDSERVICE']._serialized_end=2701
+  _globals['_CONNECTREQUEST']._serialized_start=141
+  _globals['_CONNECTREQUEST']._serialized_end=322
+  _globals['_CONNECTRESPONSE']._serialized_start=325
+  _globals['_CONNECTRESPONSE']._serialized_end=544
+  _globals['_HELLO']._serialized_start=546
+  _globals['_HELLO']._serialized_end=648
+  _globals['_SNAPSHOT']._serialized_start=651
+  _globals['_SNAPSHOT']._serialized_end=849
+  _globals['_DELTA']._serialized_start=852
+  _globals['_DELTA']._serialized_end=1362
+  _globals['_DELTA_RESOURCESENTRY']._serialized_start=1253
+  _globals['_DELTA_RESOURCESENTRY']._serialized_end=1328
+  _globals['_NODELISTS']._serialized_start=1365
+  _globals['_NODELISTS']._serialized_end=1542
+  _globals['_HEARTBEAT']._serialized_start=1545
+  _globals['_HEARTBEAT']._serialized_end=1685
+  _globals['_HEARTBEAT_PLANEAGEMSENTRY']._serialized_start=1636
+  _globals['_HEARTBEAT_PLANEAGEMSENTRY']._serialized_end=1685
+  _globals['_WELCOME']._serialized_start=1688
+  _globals['_WELCOME']._serialized_end=1836
+  _globals['_NODESLICE']._serialized_start=1839
+  _globals['_NODESLICE']._serialized_end=2397
+  _globals['_NODESLICE_FEATURESENTRY']._serialized_start=2224
+  _globals['_NODESLICE_FEATURESENTRY']._serialized_end=2271
+  _globals['_NODESLICE_ERRORSENTRY']._serialized_start=2273
+  _globals['_NODESLICE_ERRORSENTRY']._serialized_end=2336
+  _globals['_RESYNC']._serialized_start=2399
+  _globals['_RESYNC']._serialized_end=2423
+  _globals['_LEASESET']._serialized_start=2425
+  _globals['_LEASESET']._serialized_end=2487
+  _globals['_NODELEASE']._serialized_start=2490
+  _globals['_NODELEASE']._serialized_end=2637
+  _globals['_WARMLIST']._serialized_start=2639
+  _globals['_WARMLIST']._serialized_end=2701
+  _globals['_WARMIMAGE']._serialized_start=2703
+  _globals['_WARMIMAGE']._serialized_end=2751
+  _globals['_FEEDSERVICE']._serialized_start=2753
+  _globals['_FEEDSERVICE']._serialized_end=2836
 # @@protoc_insertion_point(module_scope)

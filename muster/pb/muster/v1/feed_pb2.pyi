@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from muster.pb.muster.v1 import planes_pb2 as _planes_pb2
 from muster.pb.muster.v1 import report_pb2 as _report_pb2
+from muster.pb.muster.v1 import warmth_pb2 as _warmth_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -138,6 +139,7 @@ class Snapshot(_message.Message):
     REPORT_FIELD_NUMBER: _builtins.int
     TOPOLOGY_FIELD_NUMBER: _builtins.int
     LEASES_FIELD_NUMBER: _builtins.int
+    WARMTH_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     @_builtins.property
     def report(self) -> _report_pb2.NodeReport: ...
@@ -147,6 +149,10 @@ class Snapshot(_message.Message):
     def leases(self) -> Global___LeaseSet:
         """The leases that the agent was last told of: a new leader takes them over, there is no database."""
 
+    @_builtins.property
+    def warmth(self) -> _warmth_pb2.NodeWarmth:
+        """Not set: this node has no warmer."""
+
     def __init__(
         self,
         *,
@@ -154,12 +160,15 @@ class Snapshot(_message.Message):
         report: _report_pb2.NodeReport | None = ...,
         topology: _report_pb2.Topology | None = ...,
         leases: Global___LeaseSet | None = ...,
+        warmth: _warmth_pb2.NodeWarmth | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "report", b"report", "topology", b"topology"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_warmth", b"_warmth", "leases", b"leases", "report", b"report", "topology", b"topology", "warmth", b"warmth"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "report", b"report", "sequence", b"sequence", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_warmth", b"_warmth", "leases", b"leases", "report", b"report", "sequence", b"sequence", "topology", b"topology", "warmth", b"warmth"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__warmth: _TypeAlias = _typing.Literal["warmth"]  # noqa: Y015
+    _WhichOneofArgType__warmth: _TypeAlias = _typing.Literal["_warmth", b"_warmth"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__warmth) -> _WhichOneofReturnType__warmth | None: ...
 
 Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
 
@@ -200,6 +209,7 @@ class Delta(_message.Message):
     REMOVED_DEVICES_FIELD_NUMBER: _builtins.int
     LISTS_FIELD_NUMBER: _builtins.int
     TOPOLOGY_FIELD_NUMBER: _builtins.int
+    WARMTH_FIELD_NUMBER: _builtins.int
     base: _builtins.int
     sequence: _builtins.int
     verdict: _report_pb2.Verdict.ValueType
@@ -225,6 +235,10 @@ class Delta(_message.Message):
     def topology(self) -> _report_pb2.Topology:
         """A new topology generation, when set."""
 
+    @_builtins.property
+    def warmth(self) -> _warmth_pb2.WarmthDelta:
+        """Change of the images, when set; applied to nothing where none were told before."""
+
     def __init__(
         self,
         *,
@@ -238,19 +252,24 @@ class Delta(_message.Message):
         removed_devices: _abc.Iterable[_builtins.str] | None = ...,
         lists: Global___NodeLists | None = ...,
         topology: _report_pb2.Topology | None = ...,
+        warmth: _warmth_pb2.WarmthDelta | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lists", b"_lists", "_topology", b"_topology", "lists", b"lists", "taken_at", b"taken_at", "topology", b"topology"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lists", b"_lists", "_topology", b"_topology", "_warmth", b"_warmth", "lists", b"lists", "taken_at", b"taken_at", "topology", b"topology", "warmth", b"warmth"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lists", b"_lists", "_topology", b"_topology", "base", b"base", "devices", b"devices", "lists", b"lists", "removed_devices", b"removed_devices", "removed_resources", b"removed_resources", "resources", b"resources", "sequence", b"sequence", "taken_at", b"taken_at", "topology", b"topology", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lists", b"_lists", "_topology", b"_topology", "_warmth", b"_warmth", "base", b"base", "devices", b"devices", "lists", b"lists", "removed_devices", b"removed_devices", "removed_resources", b"removed_resources", "resources", b"resources", "sequence", b"sequence", "taken_at", b"taken_at", "topology", b"topology", "verdict", b"verdict", "warmth", b"warmth"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lists: _TypeAlias = _typing.Literal["lists"]  # noqa: Y015
     _WhichOneofArgType__lists: _TypeAlias = _typing.Literal["_lists", b"_lists"]  # noqa: Y015
     _WhichOneofReturnType__topology: _TypeAlias = _typing.Literal["topology"]  # noqa: Y015
     _WhichOneofArgType__topology: _TypeAlias = _typing.Literal["_topology", b"_topology"]  # noqa: Y015
+    _WhichOneofReturnType__warmth: _TypeAlias = _typing.Literal["warmth"]  # noqa: Y015
+    _WhichOneofArgType__warmth: _TypeAlias = _typing.Literal["_warmth", b"_warmth"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lists) -> _WhichOneofReturnType__lists | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__topology) -> _WhichOneofReturnType__topology | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__warmth) -> _WhichOneofReturnType__warmth | None: ...
 
 Global___Delta: _TypeAlias = Delta  # noqa: Y015
 

@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from muster.pb.muster.v1 import admission_pb2 as _admission_pb2
 from muster.pb.muster.v1 import report_pb2 as _report_pb2
+from muster.pb.muster.v1 import warmth_pb2 as _warmth_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -152,6 +153,7 @@ class NodeCapacity(_message.Message):
     START_COUNTER_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     PLANE_AGE_MS_FIELD_NUMBER: _builtins.int
+    WARMTH_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     stale: _builtins.bool
     """Older than node_ttl: admits nothing."""
@@ -176,6 +178,10 @@ class NodeCapacity(_message.Message):
 
     @_builtins.property
     def plane_age_ms(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def warmth(self) -> _warmth_pb2.NodeWarmth:
+        """Not set: the node has no warmer."""
+
     def __init__(
         self,
         *,
@@ -190,12 +196,15 @@ class NodeCapacity(_message.Message):
         start_counter: _builtins.int = ...,
         agent_version: _builtins.str = ...,
         plane_age_ms: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        warmth: _warmth_pb2.NodeWarmth | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "report", b"report", "topology", b"topology"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_warmth", b"_warmth", "age", b"age", "report", b"report", "topology", b"topology", "warmth", b"warmth"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admissible", b"admissible", "age", b"age", "agent_version", b"agent_version", "boot_id", b"boot_id", "leased", b"leased", "node", b"node", "plane_age_ms", b"plane_age_ms", "report", b"report", "stale", b"stale", "start_counter", b"start_counter", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_warmth", b"_warmth", "admissible", b"admissible", "age", b"age", "agent_version", b"agent_version", "boot_id", b"boot_id", "leased", b"leased", "node", b"node", "plane_age_ms", b"plane_age_ms", "report", b"report", "stale", b"stale", "start_counter", b"start_counter", "topology", b"topology", "warmth", b"warmth"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__warmth: _TypeAlias = _typing.Literal["warmth"]  # noqa: Y015
+    _WhichOneofArgType__warmth: _TypeAlias = _typing.Literal["_warmth", b"_warmth"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__warmth) -> _WhichOneofReturnType__warmth | None: ...
 
 Global___NodeCapacity: _TypeAlias = NodeCapacity  # noqa: Y015
 
