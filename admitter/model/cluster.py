@@ -128,8 +128,14 @@ class KubePod:
     conditions: tuple[Condition, ...] = ()
     containers: tuple[kube.Container, ...] = ()
     """Their `requests` hold extended resources only."""
+    images: tuple[str, ...] = ()
+    """Of its app containers, as the spec names them."""
+    restarts: int = 0
+    """Of its app containers, together."""
     serves_devices: bool = False
     """It mounts the kubelet's device-plugins folder and may write there: a device plugin."""
+    last_words: str = ""
+    """Of a device plugin: how its container ended before the present one."""
 
     @property
     def full_name(self) -> str:
@@ -158,7 +164,7 @@ class KubeNode:
     """What its agent is told of it."""
     conditions: tuple[Condition, ...] = ()
     """Whole, with messages; heartbeats are left out, so that they make no new value."""
-    requests_room: Mapping[str, int] = codec.mapping()
+    allocatable: Mapping[str, int] = codec.mapping()
     """`status.allocatable`, every resource, in the units of KubePod.requests."""
 
 
