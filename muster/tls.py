@@ -49,6 +49,18 @@ def server_credentials(files: Files) -> grpc.ServerCredentials:
     return grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
 
 
+def open_channel_credentials(ca: pathlib.Path) -> grpc.ChannelCredentials:
+    """Return what a client dials with that shows a token (bearer.py) instead of a certificate."""
+    return grpc.ssl_channel_credentials(root_certificates=_read_pems({"ca": ca})[0])
+
+
+def open_server_credentials(files: Files) -> grpc.ServerCredentials:
+    """Return what a server listens with whose clients show tokens. It asks for no certificate: Python's gRPC can either
+    require one or not look at one."""
+    _, certificate, key = _read_all(files)
+    return grpc.ssl_server_credentials([(key, certificate)])
+
+
 def peer_node(auth_context: Mapping[str, Iterable[bytes]]) -> str:
     """Return the node that the peer is, or an empty text."""
     return _name(auth_context, NODE_PREFIX)
@@ -76,19 +88,24 @@ def _name(auth_context: Mapping[str, Iterable[bytes]], prefix: str) -> str:
 
 
 def _read_all(files: Files) -> tuple[bytes, bytes, bytes]:
+    paths = {field.name: getattr(files, field.name) for field in dataclasses.fields(files)}
+    contents = _read_pems(paths)
+    return contents[0], contents[1], contents[2]
+
+
+def _read_pems(paths: Mapping[str, pathlib.Path]) -> list[bytes]:
     problems = []
     contents = []
-    for field in dataclasses.fields(files):
-        path = getattr(files, field.name)
+    for name, path in paths.items():
         content = b""
         try:
             content = path.read_bytes()
         except OSError as error:
-            problems.append(f"{field.name}: {path}: {error.strerror or error}")
+            problems.append(f"{name}: {path}: {error.strerror or error}")
         else:
             if b"-----BEGIN " not in content:
-                problems.append(f"{field.name}: {path}: is not PEM")
+                problems.append(f"{name}: {path}: is not PEM")
         contents.append(content)
     if problems:
         raise settings.InvalidSettings(problems)
-    return contents[0], contents[1], contents[2]
+    return contents

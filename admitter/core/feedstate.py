@@ -41,6 +41,7 @@ class Reason(enum.StrEnum):
     IMPOSSIBLE_REPORT = "ImpossibleReport"
     WRONG_NODE = "WrongNode"
     NO_NAME = "NoName"
+    NOT_REVIEWED = "NotReviewed"
     NO_HELLO = "NoHello"
     OLD_EPOCH = "OldEpoch"
     PROTOCOL_SKEW = "ProtocolSkew"

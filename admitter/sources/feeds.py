@@ -87,8 +87,9 @@ class FeedHub:
         api_server: bool = False,
         slice_source: SliceSource = lambda _: None,
         name_peer: feedserver.NamePeer = tls.peer_node,
+        name_token: feedserver.NameToken | None = None,
     ) -> None:
-        """`name_peer` is for tests alone: everywhere else the certificate names the node."""
+        """`name_peer` is for tests alone: everywhere else certificate or token name the node."""
         self._clock = clock
         self._fleet_clock = FleetClock(
             ticked_at=clock.monotonic(), tick_seconds=TICK_SECONDS, slack_seconds=SLACK_SECONDS
@@ -104,7 +105,7 @@ class FeedHub:
             api_server=api_server,
         )
         self._slice_source = slice_source
-        self._name_peer = name_peer
+        self._name_peer, self._name_token = name_peer, name_token
         self._nodes: dict[str, NodeState] = {}
         self._lives: dict[str, feedstate.Lives] = {}
         self._streams: dict[str, FeedStream] = {}
@@ -138,7 +139,7 @@ class FeedHub:
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Serve the feed on this server; it was made with `server_options`."""
-        feedserver.FeedServicer(self, self._name_peer).add_to(server)
+        feedserver.FeedServicer(self, self._name_peer, self._name_token).add_to(server)
 
     def view(self) -> ClusterView:
         """Return all nodes at this moment."""

@@ -12,7 +12,7 @@ Not here: which messages are accepted (core/feedstate.py) and what the accepted 
 
 import asyncio
 import collections
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 import grpc
@@ -21,8 +21,10 @@ from google.protobuf import message as protobuf
 
 from admitter.core import feedstate
 from admitter.core.feedstate import Reason, Refusal
+from admitter.model.caller import Caller, Nobody, Node, User
 from admitter.model.feedmessages import Hello
 from admitter.sources.feedstream import FeedStream
+from muster import bearer
 from muster.model import codec, pbform, protocol
 from muster.pb.muster.v1 import feed_pb2
 
@@ -34,6 +36,9 @@ HELLO_SECONDS = 10.0
 NamePeer: TypeAlias = Callable[[Mapping[str, Iterable[bytes]]], str]
 """Authentication context -> node name, empty for nobody."""
 
+NameToken: TypeAlias = Callable[[str], Awaitable[Caller]]
+"""Bearer token -> whom the API server says it names."""
+
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
@@ -41,6 +46,7 @@ _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in grpc-stubs
 _STATUS = {
     Reason.WRONG_NODE: grpc.StatusCode.PERMISSION_DENIED,
     Reason.NO_NAME: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.NOT_REVIEWED: grpc.StatusCode.UNAVAILABLE,
     Reason.OLD_EPOCH: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.PROTOCOL_SKEW: grpc.StatusCode.FAILED_PRECONDITION,
     Reason.SUPERSEDED: grpc.StatusCode.ABORTED,
@@ -67,9 +73,11 @@ class Hub(Protocol):
 class FeedServicer:
     """Serves Connect."""
 
-    def __init__(self, hub: Hub, name_peer: NamePeer) -> None:
+    def __init__(self, hub: Hub, name_peer: NamePeer, name_token: NameToken | None = None) -> None:
+        """`name_token` is asked about peers that show no certificate; None: they are nobody."""
         self._hub = hub
         self._name_peer = name_peer
+        self._name_token = name_token
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register the method, with bytes in and out."""
@@ -78,17 +86,32 @@ class FeedServicer:
 
     async def connect(self, _requests: Any, context: _Context) -> None:
         """Serve one stream to its end."""
-        node = self._name_peer(context.auth_context())
-        refusal = await self._serve(node, context)
+        node = await self._name(context)
+        refusal = node if isinstance(node, Refusal) else await self._serve(node, context)
         if refusal is not None:
             self._hub.refused[refusal.reason] += 1
-            _LOG.warning("feed refused", node=node, reason=refusal.reason.value, detail=refusal.detail)
+            name = node if isinstance(node, str) else ""
+            _LOG.warning("feed refused", node=name, reason=refusal.reason.value, detail=refusal.detail)
             code = _STATUS.get(refusal.reason, grpc.StatusCode.INVALID_ARGUMENT)
             await context.abort(code, f"{refusal.reason.value}: {refusal.detail}")
 
-    async def _serve(self, node: str, context: _Context) -> Refusal | None:
-        if not node:
+    async def _name(self, context: _Context) -> str | Refusal:
+        """Return the node that the peer is: of its certificate, else of its token."""
+        node = self._name_peer(context.auth_context())
+        if node:
+            return node
+        token = bearer.token_of(context.invocation_metadata())
+        if self._name_token is None or not token:
             return Refusal(reason=Reason.NO_NAME, detail="the certificate carries no muster:node: name")
+        match await self._name_token(token):
+            case Node(name=name):
+                return name
+            case User(name=name):
+                return Refusal(reason=Reason.NO_NAME, detail=f"{name} is not the agents' service account")
+            case Nobody(reason=why, may_retry=may_retry):
+                return Refusal(reason=Reason.NOT_REVIEWED if may_retry else Reason.NO_NAME, detail=why)
+
+    async def _serve(self, node: str, context: _Context) -> Refusal | None:
         hello = await _read_hello(context)
         if isinstance(hello, Refusal):
             return hello
