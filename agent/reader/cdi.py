@@ -29,6 +29,9 @@ _NAME = re.compile(r"name:\s*[\"']?([^\"'\s#]+)[\"']?\s*\Z")
 def read(directories: Iterable[pathlib.Path]) -> Reading[tuple[planes.CdiSpec, ...]]:
     """Return the vendor's specs, sorted by kind and then file name."""
     specs = []
+    directories = tuple(directories)
+    if not any(directory.parent.is_dir() for directory in directories):
+        return Unknown("DirectoryMissing", f"not mounted: {', '.join(map(str, directories))}")
     for directory in directories:
         try:
             files = sorted(path for path in directory.iterdir() if path.suffix in (".json", ".yaml", ".yml"))

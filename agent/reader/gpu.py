@@ -76,7 +76,7 @@ def read_static(index: int, uuid: str) -> Mapping[str, Any]:
 def read_processes(index: int, uuid: str, proc_root: pathlib.Path) -> Mapping[str, Any]:
     """Return the process list as a field; none if another GPU is at the index by now."""
     device = _handle_of(index, uuid)
-    return {} if device is None else {"processes": _processes(device, proc_root)}
+    return {} if device is None else {"processes": processes_of(device, proc_root)}
 
 
 def _handle_of(index: int, uuid: str) -> nvml.Handle | None:
@@ -233,8 +233,13 @@ def _licence(answer: tuple[bool, datetime.datetime | None]) -> planes.Licence:
     return planes.Licence(licensed=licensed, expiry=expiry)
 
 
-def _processes(device: nvml.Handle, proc_root: pathlib.Path) -> Reading[tuple[planes.Process, ...]]:
-    """Return the compute processes of the whole GPU: in MIG mode that aggregate needs privilege, and says so."""
+def processes_of(device: nvml.Handle, proc_root: pathlib.Path) -> Reading[tuple[planes.Process, ...]]:
+    """Return the compute processes of the whole GPU: in MIG mode that aggregate needs privilege, and says so.
+
+    In a PID namespace of its own the reader is told of its own processes only: an empty list there is no idle GPU.
+    """
+    if not processes.has_host_view(proc_root):
+        return processes.NO_HOST_VIEW
     match nvml.reading(lambda: nvml.compute_processes(device)):
         case Known(found):
             return Known(tuple(_process(entry, proc_root) for entry in sorted(found, key=lambda entry: int(entry.pid))))

@@ -18,7 +18,7 @@ from agent.model import planes
 from muster.model import kube
 from muster.model.reading import Known, Reading, Unknown
 
-_NO_HOST_VIEW = Unknown("NoHostPidView", "the reader does not see the host's processes")
+NO_HOST_VIEW = Unknown("NoHostPidView", "the reader does not see the host's processes")
 _PREFIX = "nvidia.com"
 _OWN = pathlib.Path("/proc")
 _COMM_LENGTH = 15
@@ -80,7 +80,7 @@ def _executable(process: pathlib.Path) -> str:
 def read_cgroup(proc_root: pathlib.Path, pid: int) -> Reading[str]:
     """Return the cgroup path of a process: version 2's only one, or version 1's of the memory controller."""
     if not has_host_view(proc_root):
-        return _NO_HOST_VIEW
+        return NO_HOST_VIEW
     try:
         lines = (proc_root / str(pid) / "cgroup").read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def read_cgroup(proc_root: pathlib.Path, pid: int) -> Reading[str]:
 def list_named(proc_root: pathlib.Path, names: Iterable[str]) -> Reading[tuple[HostProcess, ...]]:
     """Return the processes whose executable has one of these names, oldest first."""
     if not has_host_view(proc_root):
-        return _NO_HOST_VIEW
+        return NO_HOST_VIEW
     wanted = {name: name for name in names}
     wanted |= {name[:_COMM_LENGTH]: name for name in names}
     try:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.core import nvml_codes
 from agent.model import planes
-from agent.reader import cdi, device_nodes, fabric, kernel_log, library, mig, mps, pci, processes
+from agent.reader import cdi, device_nodes, fabric, gpu, kernel_log, library, mig, mps, pci, processes
 from hack import fakenvml
 from hack.fakenode import host, pcibus, proctable
 from muster.model.reading import Known, Unknown
@@ -107,6 +107,14 @@ def test_without_the_hosts_process_view_nothing_is_joined(root, monkeypatch):
     assert reason(processes.read_cgroup(root / "proc", pid)) == "NoHostPidView"
     assert reason(processes.list_named(root / "proc", ("kubelet",))) == "NoHostPidView"
     assert processes.read_name(root / "proc", pid) == ""
+    # The driver names no process of another namespace: what it lists then is not who is on the GPU.
+    assert reason(gpu.processes_of(None, root / "proc")) == "NoHostPidView"
+
+
+def test_a_folder_of_cdi_specs_that_nobody_mounted_is_not_an_empty_one(tmp_path):
+    assert reason(cdi.read((tmp_path / "host/etc/cdi", tmp_path / "host/run/cdi"))) == "DirectoryMissing"
+    (tmp_path / "host/etc").mkdir(parents=True)
+    assert cdi.read((tmp_path / "host/etc/cdi", tmp_path / "host/run/cdi")) == Known(())
 
 
 @pytest.mark.parametrize("version", [1, 2])
