@@ -1,0 +1,99 @@
+"""The evidence table is total, names real fields, and tells the truth about which privilege a rule needs."""
+
+import dataclasses
+import functools
+
+import pytest
+
+from agent.core.rules import evidence, table
+from agent.model import planes, privilege
+from agent.model.policy import Policy
+from agent.model.privilege import Privilege
+from hack.matrix import captures, profiles
+from muster.model import shapes
+
+REMOVABLE = tuple(item for item in Privilege if item is not Privilege.NONE)
+
+
+@functools.cache
+def shown():
+    """Return rule -> the captures whose replay hits it, the shortest timeline first."""
+    found = {}
+    for capture in sorted(captures.load_all(), key=lambda item: (len(item.observations), item.name)):
+        for rule in rules_of(captures.replay(capture, Policy())):
+            found.setdefault(rule, []).append(capture)
+    return found
+
+
+def rules_of(reports):
+    return {
+        finding.rule.partition("/")[0]
+        for report in reports
+        for finding in (*report.node_findings, *(f for r in report.resources.values() for f in r.findings))
+    }
+
+
+@functools.cache
+def rules_without(name, missing):
+    """Return the rules that a capture hits without one privilege."""
+    capture = captures.load(captures.FOLDER / f"{name}{captures.EXPECTED}")
+    lacks = frozenset({missing})
+    seen = tuple(profiles.seen_by(lacks, item) for item in capture.observations)
+    return rules_of(captures.judged(seen, Policy(), api_server=profiles.has_api_server(lacks, capture.api_server)))
+
+
+def fields_below(cls, prefix=""):
+    """Yield the path of every field of an observation, whatever it is wrapped in."""
+    for field, shape in shapes.fields_of(cls):
+        path = f"{prefix}{field.name.rstrip('_')}"
+        yield path
+        while shape.item is not None:
+            shape = shape.item
+        if dataclasses.is_dataclass(shape.type):
+            yield from fields_below(shape.type, f"{path}.")
+
+
+FIELDS = frozenset(fields_below(planes.Observation))
+OF_THE_LINE = ("schema", "node", "taken_at", "notes", "kubelet")
+"""What is no plane: the line's own head, and the folder that three planes are in."""
+
+
+def test_every_rule_has_its_evidence_and_nothing_else_has():
+    assert evidence.OF_RULE.keys() == table.ROWS.keys()
+
+
+def test_every_path_is_a_field_of_an_observation():
+    named = {path for item in evidence.OF_RULE.values() for path in (*item.needs, *item.uses)}
+    assert sorted((named | privilege.OF_FIELD.keys()) - FIELDS) == []
+
+
+def test_every_field_has_its_privilege():
+    assert [path for path in sorted(FIELDS) if path not in OF_THE_LINE and not privilege.of(path)] == []
+
+
+@pytest.mark.parametrize("rule", sorted(table.ROWS))
+def test_what_a_rule_loses_without_a_privilege_is_what_the_table_says(rule):
+    """Without a privilege of its needs a rule is silent; one that it does not name changes nothing."""
+    item = evidence.OF_RULE[rule]
+    needs = {privilege.of(path) for path in item.needs}
+    uses = {privilege.of(path) for path in item.uses}
+    wrong = []
+    for capture in shown().get(rule, ())[:3]:
+        for missing in REMOVABLE:
+            is_seen = rule in rules_without(capture.name, missing)
+            if not is_seen and missing not in needs | uses:
+                wrong.append(f"{capture.name}: gone without {missing}, which the table does not name")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("rule", sorted(table.ROWS))
+def test_no_rule_says_that_it_needs_what_it_does_without(rule):
+    """What a rule is said to need, some capture of its own misses."""
+    needs = {privilege.of(path) for path in evidence.OF_RULE[rule].needs} - {Privilege.NONE}
+    own = shown().get(rule, ())
+    kept = [
+        str(missing)
+        for missing in sorted(needs)
+        if own and all(rule in rules_without(capture.name, missing) for capture in own[:3])
+    ]
+    assert kept == []
