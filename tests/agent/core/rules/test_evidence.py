@@ -11,32 +11,24 @@ from agent.model.policy import Policy
 from agent.model.privilege import Privilege
 from hack.matrix import captures, profiles
 from muster.model import shapes
+from tests.ruleshown import findings_of, rule_of, timelines
 
 REMOVABLE = tuple(item for item in Privilege if item is not Privilege.NONE)
 
 
-@functools.cache
-def shown():
-    """Return rule -> the captures whose replay hits it, the shortest timeline first."""
-    found = {}
-    for capture in sorted(captures.load_all(), key=lambda item: (len(item.observations), item.name)):
-        for rule in rules_of(captures.replay(capture, Policy())):
-            found.setdefault(rule, []).append(capture)
-    return found
-
-
 def rules_of(reports):
-    return {
-        finding.rule.partition("/")[0]
-        for report in reports
-        for finding in (*report.node_findings, *(f for r in report.resources.values() for f in r.findings))
-    }
+    return {rule_of(finding) for report in reports for finding in findings_of(report)}
+
+
+@functools.cache
+def by_name():
+    return {capture.name: capture for found in timelines().values() for capture in found}
 
 
 @functools.cache
 def rules_without(name, missing):
-    """Return the rules that a capture hits without one privilege."""
-    capture = captures.load(captures.FOLDER / f"{name}{captures.EXPECTED}")
+    """Return the rules that a timeline hits without one privilege."""
+    capture = by_name()[name]
     lacks = frozenset({missing})
     seen = tuple(profiles.seen_by(lacks, item) for item in capture.observations)
     return rules_of(captures.judged(seen, Policy(), api_server=profiles.has_api_server(lacks, capture.api_server)))
@@ -47,10 +39,11 @@ def fields_below(cls, prefix=""):
     for field, shape in shapes.fields_of(cls):
         path = f"{prefix}{field.name.rstrip('_')}"
         yield path
-        while shape.item is not None:
-            shape = shape.item
-        if dataclasses.is_dataclass(shape.type):
-            yield from fields_below(shape.type, f"{path}.")
+        inner = shape
+        while inner.item is not None:
+            inner = inner.item
+        if dataclasses.is_dataclass(inner.type):
+            yield from fields_below(inner.type, f"{path}.")
 
 
 FIELDS = frozenset(fields_below(planes.Observation))
@@ -78,7 +71,7 @@ def test_what_a_rule_loses_without_a_privilege_is_what_the_table_says(rule):
     needs = {privilege.of(path) for path in item.needs}
     uses = {privilege.of(path) for path in item.uses}
     wrong = []
-    for capture in shown().get(rule, ())[:3]:
+    for capture in timelines()[rule]:
         for missing in REMOVABLE:
             is_seen = rule in rules_without(capture.name, missing)
             if not is_seen and missing not in needs | uses:
@@ -90,10 +83,10 @@ def test_what_a_rule_loses_without_a_privilege_is_what_the_table_says(rule):
 def test_no_rule_says_that_it_needs_what_it_does_without(rule):
     """What a rule is said to need, some capture of its own misses."""
     needs = {privilege.of(path) for path in evidence.OF_RULE[rule].needs} - {Privilege.NONE}
-    own = shown().get(rule, ())
+    own = timelines()[rule]
     kept = [
         str(missing)
         for missing in sorted(needs)
-        if own and all(rule in rules_without(capture.name, missing) for capture in own[:3])
+        if all(rule in rules_without(capture.name, missing) for capture in own)
     ]
     assert kept == []
