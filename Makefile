@@ -40,9 +40,13 @@ check: venv ## Everything CI holds against a change, tests aside
 proto: venv ## Generate muster/pb from proto/
 	@$(BIN)/python hack/codegen.py
 
-.PHONY: causes
-causes: venv ## Make docs/causes.md from the rules
-	@$(BIN)/python -m hack.causespage
+.PHONY: rules causes
+rules causes: venv ## Make docs/rules.md from the rules
+	@$(BIN)/python -m hack.rulespage
+
+.PHONY: matrix
+matrix: venv ## Which profile sees which fault: replay all captures, make docs/fault-matrix.md, print the figures
+	@$(BIN)/python -m hack.matrix
 
 .PHONY: baseline
 baseline: venv ## Take proto/ as the new wire baseline; a page in docs/decisions must carry its digest

@@ -30,7 +30,7 @@ def load(path: pathlib.Path) -> Policy:
 
 def _problems(policy: Policy) -> Iterator[str]:
     for rule in sorted(policy.modes.keys() - table.ROWS.keys()):
-        yield f"$.modes.{rule}: no such rule; docs/causes.md lists them"
+        yield f"$.modes.{rule}: no such rule; docs/rules.md lists them"
     if policy.time_scale != 1:
         yield "$.time_scale: is set by --time-scale alone"
     for name in ("memory_baseline_bytes", "management_bytes"):

@@ -55,7 +55,7 @@ def steps(root: pathlib.Path) -> tuple[Step, ...]:
         tool("buf", "breaking", "--against", "proto/baseline.binpb"),
         module("hack.check_baseline"),
         module("hack.codegen", "--check"),
-        module("hack.causespage", "--check"),
+        module("hack.rulespage", "--check"),
         module("hack.check_manifests"),
         tool("lint-imports", "--no-cache", "--no-logo"),
         tool("mypy"),

@@ -77,7 +77,7 @@ class Finding:
 
     verdict: Verdict
     cause: str
-    """Catalogue name in PascalCase (PluginDownInGrace), or another from docs/causes.md."""
+    """Catalogue name in PascalCase (PluginDownInGrace), or another from docs/rules.md."""
     reason: str
     """Member of muster.model.vocabulary.Reason."""
     since: datetime.datetime | None = None

@@ -1,6 +1,6 @@
 """Closed words of the contract: reasons and remedies of findings, reasons of devices and of waiting gangs.
 
-PascalCase values, since they reach Kubernetes conditions, Events and metric labels. A member is never renamed; docs/causes.md
+PascalCase values, since they reach Kubernetes conditions, Events and metric labels. A member is never renamed; docs/rules.md
 lists the causes, which are open.
 """
 

@@ -1,6 +1,6 @@
 """All rules: the modules that find things, and every row by id.
 
-A new fault is a row in one of these modules and a line or a function in its `find`; docs/causes.md is made from `ROWS`.
+A new fault is a row in one of these modules and a line or a function in its `find`; docs/rules.md is made from `ROWS`.
 """
 
 import types

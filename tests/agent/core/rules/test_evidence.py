@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from agent.core.rules import evidence, table
-from agent.model import planes, privilege
+from agent.model import planes, policy, privilege
 from agent.model.policy import Policy
 from agent.model.privilege import Privilege
 from hack.matrix import captures, profiles
@@ -58,6 +58,12 @@ def test_every_rule_has_its_evidence_and_nothing_else_has():
 def test_every_path_is_a_field_of_an_observation():
     named = {path for item in evidence.OF_RULE.values() for path in (*item.needs, *item.uses)}
     assert sorted((named | privilege.OF_FIELD.keys()) - FIELDS) == []
+
+
+def test_every_duration_is_some_rule_s_and_every_clock_is_a_duration():
+    waits = {rule.wait for rule in table.ROWS.values() if rule.wait}
+    clocks = {name for item in evidence.OF_RULE.values() for name in item.clocks}
+    assert waits | clocks == policy.DURATIONS.keys()
 
 
 def test_every_field_has_its_privilege():
