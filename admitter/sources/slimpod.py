@@ -58,7 +58,7 @@ def pod(item: core.Pod, shared: Shared) -> KubePod | None:
         priority=spec.priority or 0,
         priority_class=shared.text(spec.priorityClassName),
         requests=shared.mapping(quantities.of_pod(spec)),
-        constraints=_constraints(spec, shared),
+        constraints=constraints(spec, shared),
         restart_policy=shared.text(spec.restartPolicy),
         active_deadline_seconds=spec.activeDeadlineSeconds,
         nominated_node=shared.text(status.nominatedNodeName),
@@ -156,7 +156,7 @@ def _container(
             return kube.Container(name=name, kind=kind, requests=requests)
 
 
-def _constraints(spec: core_v1.PodSpec, shared: Shared) -> Constraints:
+def constraints(spec: core_v1.PodSpec, shared: Shared) -> Constraints:
     affinity = spec.affinity.nodeAffinity if spec.affinity is not None else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity is not None else None
     preferred = affinity.preferredDuringSchedulingIgnoredDuringExecution if affinity is not None else None
