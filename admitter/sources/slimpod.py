@@ -157,6 +157,7 @@ def _container(
 
 
 def constraints(spec: core_v1.PodSpec, shared: Shared) -> Constraints:
+    """Return where a pod of this spec may go."""
     affinity = spec.affinity.nodeAffinity if spec.affinity is not None else None
     required = affinity.requiredDuringSchedulingIgnoredDuringExecution if affinity is not None else None
     preferred = affinity.preferredDuringSchedulingIgnoredDuringExecution if affinity is not None else None
