@@ -32,10 +32,10 @@ def unexcused(found: tuple[Outcome, ...]) -> list[str]:
     ]
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make matrix", description="Replay all captures under every profile.")
     parser.add_argument("--check", action="store_true", help="compare docs/fault-matrix.md instead of writing it")
-    check = parser.parse_args().check
+    check = parser.parse_args(arguments).check
     found = outcomes()
     problems = unexcused(found)
     text = page.page(found)

@@ -1,0 +1,81 @@
+"""What a profile cannot read is Unknown or absent, and never an empty list that looks read."""
+
+import dataclasses
+
+import pytest
+
+from agent.model import planes, privilege
+from agent.model.privilege import Privilege
+from hack.matrix import captures, profiles
+from muster.model import kube
+from muster.model.reading import NOT_COLLECTED, Known, Unknown
+from tests import builders
+
+LESS = [profile for profile in profiles.PROFILES if profile.lacks]
+
+
+def known_at(value, path):
+    """Yield the readings at a path that are Known, through readings and lists."""
+    match value:
+        case Known(inner):
+            yield from known_at(inner, path) if path else (value,)
+        case tuple() if path:
+            for item in value:
+                yield from known_at(item, path)
+        case _ if path and not isinstance(value, Unknown):
+            yield from known_at(getattr(value, path[0]), path[1:])
+
+
+def test_full_privilege_changes_nothing_and_comes_first():
+    full = profiles.PROFILES[0]
+    node = builders.a_node()
+    assert (full.name, full.lacks, profiles.seen_by(full.lacks, node)) == ("full", frozenset(), node)
+
+
+@pytest.mark.parametrize("profile", LESS, ids=lambda profile: profile.name)
+def test_nothing_that_a_profile_lacks_is_read(profile):
+    exempt = {"device_nodes", "nvml.devices.mig"}  # own device files, and the mode of GPUs that are not cut
+    paths = [path for path, needed in privilege.OF_FIELD.items() if needed in profile.lacks and path not in exempt]
+    if Privilege.NODE_SLICE in profile.lacks:
+        paths.remove("plugins")  # the process half is the reader's
+    for capture in captures.load_all():
+        for observation in capture.observations:
+            seen = profiles.seen_by(profile.lacks, observation)
+            for path in paths:
+                assert list(known_at(seen, tuple(path.split(".")))) == [], (capture.name, path)
+
+
+def test_without_the_slice_a_plugin_keeps_what_its_process_tells():
+    plugin = builders.a_plugin(pod="gpu/plugin-1", restarts=Known(3), message="no devices")
+    seen = profiles.seen_by(frozenset({Privilege.NODE_SLICE}), builders.a_node(plugins=Known((plugin,))))
+    assert seen.plugins == Known((builders.a_plugin(),))
+    assert (seen.node_object, seen.pods) == (NOT_COLLECTED, NOT_COLLECTED)
+
+
+def test_without_the_slice_a_node_without_a_plugin_is_one_whose_process_is_not_there():
+    seen = profiles.seen_by(frozenset({Privilege.NODE_SLICE}), builders.a_node(plugins=Known(())))
+    assert seen.plugins == Known((kube.Plugin(resource_prefix="nvidia.com", process_alive=Known(False)),))
+
+
+def test_without_either_half_nobody_knows_of_a_plugin():
+    lacks = frozenset({Privilege.NODE_SLICE, Privilege.HOST_PID})
+    assert isinstance(profiles.seen_by(lacks, builders.a_node()).plugins, Unknown)
+
+
+def test_injected_device_files_are_there_whatever_the_host_lost():
+    missing = planes.DeviceNode(path="/dev/nvidia3", present=False, detail="gone")
+    seen = profiles.seen_by(frozenset({Privilege.HOST_FILES}), builders.a_node(device_nodes=Known((missing,))))
+    assert seen.device_nodes == Known((dataclasses.replace(missing, present=True, detail=""),))
+
+
+def test_without_the_mig_monitor_only_gpus_in_mig_mode_are_refused():
+    devices = (builders.a_gpu(0), builders.a_mig_gpu(1, ("1g.10gb",)))
+    node = builders.a_node(2, nvml=Known(planes.Nvml(devices=devices)))
+    seen = profiles.seen_by(frozenset({Privilege.MIG_MONITOR}), node)
+    assert [gpu.mig for gpu in seen.nvml.value.devices] == [devices[0].mig, Unknown("NO_PERMISSION")]
+
+
+def test_a_welcome_without_a_cluster_names_no_api_server():
+    assert profiles.has_api_server(frozenset(), capture_has=True)
+    assert not profiles.has_api_server(frozenset(), capture_has=False)
+    assert not profiles.has_api_server(frozenset({Privilege.NODE_SLICE}), capture_has=True)
