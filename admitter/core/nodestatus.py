@@ -1,7 +1,7 @@
 """When an opinion becomes a condition on the Node: (the agent's word, what is on the Node, history, now) -> one write or none.
 
-Input: `Word`, `Facts`, the node's `NodeHistory`, policy. Output: the next history, and the `Write` that is due. The caller
-tells the outcome with `sent`; nothing else moves the history.
+Input: `Word`, `Facts`, the node's `NodeHistory`, policy. Output: a `Look`: the next history, and the `Write` that is due. The
+caller tells of an attempt with `sent`; nothing else moves the history.
 
 Rules. A turn to False is written at once: the agent held it down long enough. Everything else must be asked for during
 `settle_seconds` without a break, so a condition cannot flap faster than that. A change of reason or message alone waits
@@ -21,10 +21,12 @@ from collections.abc import Mapping
 from admitter.core import conditions, pace
 from admitter.core.conditions import STANDS, Opinion
 from admitter.core.pace import Bucket
+from admitter.model.cluster import KubeNode
 from admitter.model.nodestatus import Condition, Conditions, Facts, Note, StatusPolicy, Word, Write
-from muster.model import codec
+from muster.model import codec, labels
 from muster.model.nodeconditions import ConditionType, Standing, Status
 
+_TYPES, _STATUSES = frozenset(ConditionType), frozenset(Status)
 _NOTHING_KNOWN = frozenset({Standing.AGENT_SILENT, Standing.SETTLING})
 """Reasons that cannot stand once the agent speaks."""
 
@@ -39,6 +41,23 @@ class NodeHistory:
     bucket: Bucket
     noted: Mapping[str, float] = codec.mapping()
     """Events of late, and when each was sent."""
+
+
+def facts_of(node: KubeNode, foreign: frozenset[ConditionType] = frozenset()) -> Facts:
+    """Return what is ours on a Node. A condition whose status is no status is none: it is written anew."""
+    return Facts(
+        node=node.name,
+        uid=node.uid,
+        conditions={
+            ConditionType(item.type): Condition(
+                status=Status(item.status), reason=item.reason, message=item.message, since=item.since
+            )
+            for item in node.conditions
+            if item.type in _TYPES and item.type not in foreign and item.status in _STATUSES
+        },
+        taint=next((taint.value for taint in node.object.taints if taint.key == labels.UNTRUSTED.full), ""),
+        foreign=foreign,
+    )
 
 
 def fresh(policy: StatusPolicy, now: float) -> NodeHistory:
@@ -57,13 +76,21 @@ class Moment:
     """Nodes whose last good decision stands (breaker.py)."""
 
 
-def look(
-    word: Word, facts: Facts, history: NodeHistory, policy: StatusPolicy, moment: Moment
-) -> tuple[NodeHistory, Write | None]:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look at a node comes to."""
+
+    history: NodeHistory
+    write: Write | None = None
+    is_at_rest: bool
+    """The Node says what it should: with the same word and facts nothing can become due by waiting."""
+
+
+def look(word: Word, facts: Facts, history: NodeHistory, policy: StatusPolicy, moment: Moment) -> Look:
     """Return the history from now on, and what is due on the Node."""
     wanted = _wanted(word, facts, policy, is_held=facts.node in moment.held)
     if wanted is None:
-        return history, None
+        return Look(history=history, is_at_rest=True)
     asked = {name: _since(history, name, condition, moment.now) for name, condition in wanted.items()}
     history = dataclasses.replace(history, asked=asked)
     if not wanted:
@@ -72,9 +99,10 @@ def look(
         write = Write(node=facts.node, uid=facts.uid, conditions={}) if is_due else None
     else:
         write = _write(wanted, facts, history, policy, moment)
-    if write is None or history.bucket.available(moment.now) < 1:
-        return history, None
-    return history, write
+    if write is not None and history.bucket.available(moment.now) < 1:
+        write = None
+    is_same = all(condition.says_the_same(facts.conditions.get(name)) for name, condition in wanted.items())
+    return Look(history=history, write=write, is_at_rest=is_same and (bool(wanted) or not facts.conditions))
 
 
 def sent(history: NodeHistory, write: Write, policy: StatusPolicy, now: float) -> NodeHistory:
@@ -98,7 +126,11 @@ def _wanted(word: Word, facts: Facts, policy: StatusPolicy, *, is_held: bool) ->
         return None
     else:
         opinions = conditions.opinions(word.report)
-    return {name: _resolved(opinion, facts.conditions.get(name), is_held=is_held) for name, opinion in opinions.items()}
+    return {
+        name: _resolved(opinion, facts.conditions.get(name), is_held=is_held)
+        for name, opinion in opinions.items()
+        if name not in facts.foreign
+    }
 
 
 def _resolved(opinion: Opinion, current: Condition | None, *, is_held: bool) -> Condition:

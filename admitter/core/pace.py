@@ -1,6 +1,7 @@
-"""How often something may be done: a bucket of tokens that fills by time.
+"""How often something may be done: a bucket of tokens that fills by time, and a rest after failures.
 
-Invariant: in any span of T seconds at most `burst + T / seconds_per_token` tokens are taken.
+Invariants: in any span of T seconds at most `burst + T / seconds_per_token` tokens are taken. A rest doubles with each
+failure in a row, up to the last of RESTS, and the first success ends the row.
 """
 
 import dataclasses
@@ -27,3 +28,20 @@ class Bucket:
 def full(burst: int, seconds_per_token: float, now: float) -> Bucket:
     """Return a bucket that nobody has taken from."""
     return Bucket(burst=burst, seconds_per_token=seconds_per_token, tokens=float(burst), at=now)
+
+
+RESTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+"""Seconds without a try after so many failures in a row."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    failures: int = 0
+    until: float = 0.0
+
+    def failed(self, now: float) -> "Rest":
+        """Return the rest after one failure more."""
+        return Rest(failures=self.failures + 1, until=now + RESTS[min(self.failures, len(RESTS) - 1)])
+
+
+RESTED = Rest()

@@ -1,6 +1,6 @@
 """Which nodes carry our taint: every node's case at one moment -> the changes to make.
 
-Input: a `Case` for each node, the fleet's size, whether the breaker holds, policy. Output: `TaintChange`s, and why a taint
+Input: a `Case` for each node, the fleet's size, what bars every taint just now, policy. Output: `TaintChange`s, and why a taint
 that is wanted is withheld. `age` moves a node's history on.
 
 Rules. A verdict taints when it has stood for `after_seconds`; the taint goes when the node has been well for `clear_seconds`.
@@ -56,6 +56,8 @@ class Withheld(enum.StrEnum):
     CURE = "cure"
     CAP = "cap"
     BREAKER = "breaker"
+    UNREAD = "daemonsets-unread"
+    """Nobody knows whom it would keep out."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,8 @@ def verdict_of(word: Word, node_ttl_seconds: float) -> Verdict | None:
     return word.report.verdict if word.report is not None and word.silent_seconds <= node_ttl_seconds else None
 
 
-def plan(cases: Iterable[Case], *, fleet: int, is_held: bool, policy: TaintPolicy, now: float) -> Plan:
-    """Return the changes of this moment."""
+def plan(cases: Iterable[Case], *, fleet: int, barred: Withheld | None = None, policy: TaintPolicy, now: float) -> Plan:
+    """Return the changes of this moment; `barred`: why nobody may be tainted just now."""
     every = sorted(cases, key=lambda case: case.facts.node)
     changes = {case.facts.node: change for case in every if (change := _lifted(case, policy, now)) is not None}
     standing = [case for case in every if case.facts.taint and case.facts.node not in changes]
@@ -101,8 +103,8 @@ def plan(cases: Iterable[Case], *, fleet: int, is_held: bool, policy: TaintPolic
     for case in sorted(wanting, key=_rank):
         if case.keeps_out:
             withheld[case.facts.node] = Withheld.CURE
-        elif is_held:
-            withheld[case.facts.node] = Withheld.BREAKER
+        elif barred is not None:
+            withheld[case.facts.node] = barred
         elif room <= 0:
             withheld[case.facts.node] = Withheld.CAP
         else:

@@ -46,6 +46,8 @@ class Facts:
     conditions: Conditions = codec.mapping()
     taint: str = ""
     """Value of muster.dev/untrusted; empty: the Node does not have it."""
+    foreign: frozenset[ConditionType] = frozenset()
+    """Conditions of our names that somebody else owns: they are left alone."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,9 +40,15 @@ class Server:
         moment = Moment(
             now=at, utc=UTC + datetime.timedelta(seconds=at), held=frozenset({"n1"}) if held else frozenset()
         )
-        self.history, write = nodestatus.look(
-            a_word(report, silent), facts(self.on_node), self.history, self.policy, moment
-        )
+        seen = nodestatus.look(a_word(report, silent), facts(self.on_node), self.history, self.policy, moment)
+        if seen.is_at_rest:
+            assert seen.write is None
+            later = dataclasses.replace(moment, now=at + 100_000)
+            assert (
+                nodestatus.look(a_word(report, silent), facts(self.on_node), seen.history, self.policy, later).write
+                is None
+            )
+        self.history, write = seen.history, seen.write
         if write is None:
             return None
         self.history = nodestatus.sent(self.history, write, self.policy, at)

@@ -29,8 +29,8 @@ def a_case(node="n1", verdict=Verdict.OVER, *, bad=None, well=None, taint="", si
     )
 
 
-def plan(*cases, fleet=100, is_held=False, policy=POLICY):
-    made = taints.plan(cases, fleet=fleet, is_held=is_held, policy=policy, now=NOW)
+def plan(*cases, fleet=100, barred=None, policy=POLICY):
+    made = taints.plan(cases, fleet=fleet, barred=barred, policy=policy, now=NOW)
     return {change.node: change.value for change in made.changes}, dict(made.withheld)
 
 
@@ -102,7 +102,7 @@ def test_each_case(cases, changes, withheld):
 
 
 def test_while_the_breaker_holds_nobody_is_tainted():
-    assert plan(a_case(bad=600), is_held=True) == ({}, {"n1": Withheld.BREAKER})
+    assert plan(a_case(bad=600), barred=Withheld.BREAKER) == ({}, {"n1": Withheld.BREAKER})
 
 
 def test_switched_off_every_taint_of_ours_goes():
@@ -154,9 +154,9 @@ ONE_CASE = st.builds(
 
 
 @given(st.lists(ONE_CASE, max_size=30, unique_by=lambda case: case.facts.node), st.integers(0, 6), st.booleans())
-def test_any_fleet_stays_within_the_cap_and_keeps_no_cure_out(cases, cap, is_held):
+def test_any_fleet_stays_within_the_cap_and_keeps_no_cure_out(cases, cap, barred):
     policy = dataclasses.replace(POLICY, cap_nodes=cap)
-    changes, withheld = plan(*cases, is_held=is_held, policy=policy)
+    changes, withheld = plan(*cases, barred=barred, policy=policy)
     after = {case.facts.node: changes.get(case.facts.node, case.facts.taint) for case in cases}
     before = sum(bool(case.facts.taint) for case in cases)
     assert sum(bool(value) for value in after.values()) <= cap
@@ -169,9 +169,9 @@ def test_any_fleet_stays_within_the_cap_and_keeps_no_cure_out(cases, cap, is_hel
             assert not case.keeps_out
         if now and not was:
             assert case.verdict in policy.verdicts
-            assert not is_held
+            assert barred is None
         assert not (now and case.facts.node in withheld)
-    assert plan(*reversed(cases), is_held=is_held, policy=policy) == (changes, withheld)
+    assert plan(*reversed(cases), barred=barred, policy=policy) == (changes, withheld)
 
 
 @given(st.lists(st.tuples(st.sampled_from([*Verdict, None]), st.floats(1, 40)), max_size=100))
@@ -182,7 +182,7 @@ def test_any_timeline_changes_the_taint_slowly_and_never_for_staleness(words):
         now += seconds
         history = taints.age(history, verdict, POLICY, now)
         case = Case(facts=facts(taint=taint), verdict=verdict, silent_seconds=0.0, history=history)
-        made = taints.plan([case], fleet=100, is_held=False, policy=POLICY, now=now)
+        made = taints.plan([case], fleet=100, policy=POLICY, now=now)
         for change in made.changes:
             assert verdict is not None
             if bool(taint) != bool(change.value):
