@@ -9,16 +9,20 @@ closed words of the contract, the planes. docs/metrics.md lists every metric and
 Not here: the HTTP server (probes.py).
 """
 
+import collections
 import dataclasses
 import pathlib
 import resource as process_limits
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from agent.core import kernel_log
+from agent.model.planes import Observation
+from agent.model.policy import Mode
 from agent.publish.board import Board, Notice
-from muster.model.reading import Known
-from muster.model.report import DeviceState, NodeReport, Verdict
+from muster.model.reading import Known, Unknown
+from muster.model.report import DeviceState, Finding, NodeReport, PodState, Verdict
 
 EVENTS = ("cycles", "wakes", "inconsistent_samples", "failed_cycles", "reader_losses", "reader_replacements")
 """Kinds of muster_agent_events_total, all exported from the start."""
@@ -62,6 +66,7 @@ class Collector:
         notice = self._board.notice
         if notice is not None:
             yield from report_families(notice.report)
+            yield xid_family(notice.observation)
             yield from self._cycle(notice)
         yield from self._own()
 
@@ -108,7 +113,7 @@ def report_families(report: NodeReport) -> Iterator[Metric]:
     units = GaugeMetricFamily("muster_node_units", "Units; an unknown count is absent.", labels=["resource", "count"])
     risk = GaugeMetricFamily("muster_resource_pick_risk", "Bad ids among the free.", labels=["resource"])
     findings = GaugeMetricFamily(
-        "muster_findings", "Findings by cause.", labels=["resource", "verdict", "cause", "reason"]
+        "muster_findings", "Findings by cause.", labels=["resource", "verdict", "cause", "reason", "mode"]
     )
     per_node = {"": report.node_findings}
     for name, resource in report.resources.items():
@@ -122,16 +127,41 @@ def report_families(report: NodeReport) -> Iterator[Metric]:
             case Known(value):
                 risk.add_metric([name], value)
     for name, found in per_node.items():
-        for key, number in _count((item.verdict.value, item.cause, item.reason) for item in found).items():
+        for key, number in _count(map(_finding, found)).items():
             findings.add_metric([name, *key], number)
     yield from (verdicts, units, risk, findings)
     devices = GaugeMetricFamily("muster_gpu_state", "1 for a device's state.", labels=["uuid", "state", "reason"])
     for device in report.devices:
         devices.add_metric([device.uuid, device.state.value, device.reason], 1)
     yield devices
-    unverified = GaugeMetricFamily("muster_unverified_checks", "Optional planes or checks that could not be read.")
-    unverified.add_metric([], len(report.unverified))
+    pods = GaugeMetricFamily("muster_pods", "Pods that something is wrong with.", labels=["state", "reason"])
+    for key, number in _count((pod.state.value, pod.reason) for pod in report.pods).items():
+        pods.add_metric(key, number)
+    yield pods
+    unverified = GaugeMetricFamily(
+        "muster_unverified_checks",
+        "1 for an optional plane or check that could not be read.",
+        labels=["check", "reason"],
+    )
+    for key in dict.fromkeys(tuple(text.partition(": ")[::2]) for text in report.unverified):
+        unverified.add_metric(key, 1)
     yield unverified
+
+
+def xid_family(observation: Observation) -> Metric:
+    """Return how often each GPU reported each Xid since the boot: what a lost GPU without one is told by."""
+    family = GaugeMetricFamily(
+        "muster_gpu_xids", "Xids since boot, from NVML and the kernel log.", labels=["uuid", "xid"]
+    )
+    match observation.nvml:
+        case Known(nvml):
+            gpus = nvml.devices
+        case Unknown():
+            gpus = ()
+    for uuid, events in sorted(kernel_log.xids_of(gpus, observation.kernel_log).items()):
+        for code, number in sorted(collections.Counter(event.code for event in events).items()):
+            family.add_metric([uuid, str(code)], number)
+    return family
 
 
 def read_memory_bytes(process: pathlib.Path) -> dict[str, int]:
@@ -147,7 +177,11 @@ def read_memory_bytes(process: pathlib.Path) -> dict[str, int]:
     return found
 
 
-def _count(items: Iterator[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
+def _finding(item: Finding) -> tuple[str, ...]:
+    return item.verdict.value, item.cause, item.reason, (Mode.OBSERVE if item.observed else Mode.ENFORCE).value
+
+
+def _count(items: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
     counted: dict[tuple[str, ...], int] = {}
     for item in items:
         counted[item] = counted.get(item, 0) + 1
@@ -170,9 +204,9 @@ def _one_of(name: str, text: str, label: str, value: str) -> Metric:
 
 VALUES: Mapping[str, tuple[str, ...]] = {
     "verdict": tuple(verdict.value for verdict in Verdict),
-    "state": tuple(state.value for state in DeviceState),
+    "state": (*(state.value for state in DeviceState), *(state.value for state in PodState)),
     "count": COUNTS,
     "event": EVENTS,
-    "mode": ("open", "closed", "short"),
+    "mode": ("open", "closed", "short", *(mode.value for mode in Mode if mode is not Mode.OFF)),
 }
 """Closed label values, for docs/metrics.md."""

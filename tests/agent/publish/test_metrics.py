@@ -20,6 +20,8 @@ from muster.model.report import (
     Finding,
     Holder,
     NodeReport,
+    PodFinding,
+    PodState,
     ResourceReport,
     Verdict,
 )
@@ -49,13 +51,19 @@ REPORT = NodeReport(
     node_findings=(FINDING,),
     devices=(GPU,),
     unverified=("pci: ReadFailed",),
+    pods=(PodFinding(pod="ml/a", state=PodState.REJECTED, reason="Rejected"),),
 )
+XID = planes.Xid(code=79, at=NOW)
 
 
 def a_notice(report=REPORT):
     return Notice(
         report=report,
-        observation=planes.Observation(node="gpu-a1", taken_at=NOW),
+        observation=planes.Observation(
+            node="gpu-a1",
+            taken_at=NOW,
+            nvml=Known(planes.Nvml(devices=(planes.Gpu(uuid="GPU-a", xids=Known((XID, XID))),))),
+        ),
         published_at=90.0,
         read_at={"nvml": 88.0},
         cycle_seconds=0.25,
@@ -107,7 +115,8 @@ def test_the_page_and_the_export_agree(board):
 def test_closed_label_values_are_documented():
     """A new event or count shows up in the docs."""
     text = pathlib.Path("docs/metrics.md").read_text()
-    assert [value for value in (*metrics.EVENTS, *metrics.COUNTS) if f"`{value}`" not in text] == []
+    said = {value for values in metrics.VALUES.values() for value in values}
+    assert [value for value in sorted(said) if f"`{value}`" not in text] == []
 
 
 def test_values(board):
@@ -117,6 +126,20 @@ def test_values(board):
     assert found["muster_agent_plane_age_seconds"][(("plane", "nvml"),)] == 12
     assert found["muster_agent_report_age_seconds"][()] == 10
     assert sorted(found["muster_findings"].values()) == [1, 2]
+
+
+def test_xids_are_counted_by_gpu_and_code(board):
+    assert scraped(board)["muster_gpu_xids"] == {(("uuid", "GPU-a"), ("xid", "79")): 2}
+
+
+def test_a_finding_that_is_only_observed_says_so(board):
+    board.notice = a_notice(dataclasses.replace(REPORT, node_findings=(dataclasses.replace(FINDING, observed=True),)))
+    modes = {dict(labels)["resource"]: dict(labels)["mode"] for labels in scraped(board)["muster_findings"]}
+    assert modes == {"": "observe", "nvidia.com/gpu": "enforce"}
+
+
+def test_an_unread_check_is_named_with_its_reason(board):
+    assert scraped(board)["muster_unverified_checks"] == {(("check", "pci"), ("reason", "ReadFailed")): 1}
 
 
 def test_what_is_gone_has_no_series(board):
