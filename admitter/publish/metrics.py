@@ -9,7 +9,7 @@ lists every metric and label; a test compares.
 
 import collections
 import resource as process_limits
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import psutil
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -18,10 +18,23 @@ from admitter.model import nodecapacity
 from admitter.model.record import GangState
 from admitter.publish.figures import Figures, Histogram, Scene
 from muster.model.report import Verdict
-from muster.model.vocabulary import WaitReason
+from muster.model.vocabulary import Reason, WaitReason
 
 STALE = "STALE"
 """Beside the verdicts: a node that was not heard within node_ttl."""
+
+OTHER = "other"
+"""In place of a word that this version does not know."""
+
+PLANES = frozenset(
+    {
+        "cdi", "device_nodes", "host", "kernel_log", "kubelet.allocatable", "kubelet.checkpoint", "kubelet.pods", "mps",
+        "node_object", "nvml", "pci", "pods", "processes",
+    }
+)  # fmt: skip
+"""What agents tell the age of."""
+
+_REASONS = frozenset(reason.value for reason in Reason)
 
 
 class Collector:
@@ -45,6 +58,7 @@ class Collector:
         scene = self._figures.scene
         if scene is not None:
             yield from _nodes(scene)
+            yield from _causes(scene)
             yield from _gangs(scene)
         yield from self._own()
 
@@ -79,15 +93,50 @@ def _nodes(scene: Scene) -> Iterator[Metric]:
     yield _gauge("muster_admitter_view_version", "Version of the cluster view.", scene.view.version)
 
 
+def _causes(scene: Scene) -> Iterator[Metric]:
+    """Yield what is wrong in the fleet, and how old its oldest reading of each plane is.
+
+    Reasons and planes are an agent's words: one that we do not know is counted as such and makes no series of its own.
+    """
+    view = scene.view
+    found: collections.Counter[tuple[str, ...]] = collections.Counter()
+    ages: dict[str, float] = {}
+    for name, state in view.nodes.items():
+        if view.is_stale(name):
+            continue
+        report = state.report
+        findings = (report.node_findings, *(resource.findings for resource in report.resources.values()))
+        enforced = (item for group in findings for item in group if not item.observed)
+        found.update({(item.verdict.value, _known(item.reason, _REASONS)) for item in enforced})
+        for plane, age_ms in state.plane_age_ms.items():
+            key = _known(plane, PLANES)
+            ages[key] = max(ages.get(key, 0.0), age_ms / 1000 + max(0.0, view.now - state.heard_at))
+    nodes = GaugeMetricFamily(
+        "muster_admitter_node_findings", "Nodes with such a finding.", labels=["verdict", "reason"]
+    )
+    for words, number in sorted(found.items()):
+        nodes.add_metric(words, number)
+    yield nodes
+    yield _gauges("muster_admitter_plane_age_seconds", "Oldest reading of a plane, of the nodes heard.", "plane", ages)
+
+
+def _known(word: str, words: Collection[str]) -> str:
+    return word if word in words else OTHER
+
+
 def _gangs(scene: Scene) -> Iterator[Metric]:
     states = collections.Counter({state.value: 0 for state in GangState})
     reasons = collections.Counter({reason.value: 0 for reason in WaitReason})
+    oldest: dict[str, float] = {}
     for record in scene.records:
         states[record.state.value] += 1
         if record.why is not None:
-            reasons[record.why.reason.value] += 1
+            reason = record.why.reason.value
+            reasons[reason] += 1
+            oldest[reason] = max(oldest.get(reason, 0.0), scene.at - record.timeline.asked.at)
     yield _gauges("muster_admitter_gangs", "Gangs by state.", "state", states)
     yield _gauges("muster_admitter_waiting_gangs", "Waiting gangs by reason.", "reason", reasons)
+    yield _gauges("muster_admitter_oldest_wait_seconds", "The longest that a gang has waited.", "reason", oldest)
     held = sum(1 for record in scene.records if record.lease is not None)
     yield _gauge("muster_admitter_leases", "Gangs that hold a lease.", held)
     yield _gauge("muster_admitter_orphans", "Leases of an earlier term without a client.", scene.orphans)
@@ -103,7 +152,7 @@ def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(name, text, value=value)
 
 
-def _gauges(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=[label])
     for key in sorted(values):
         family.add_metric([key], values[key])
