@@ -47,7 +47,7 @@ class Case:
     keeps_out: tuple[str, ...] = ()
     """DaemonSets that serve its devices and do not tolerate the taint, namespace/name, sorted."""
     pending: tuple[str, ...] = ()
-    """Pods of such DaemonSets that wait for this node because of the taint, sorted."""
+    """Pods of DaemonSets that serve its devices, made for this node, not bound yet and not tolerating the taint, sorted."""
 
 
 class Withheld(enum.StrEnum):
@@ -101,7 +101,7 @@ def plan(cases: Iterable[Case], *, fleet: int, barred: Withheld | None = None, p
     # A place is free when the taint is seen to be gone: the request that lifts it may fail.
     room = cap - sum(bool(case.facts.taint) for case in every)
     for case in sorted(wanting, key=_rank):
-        if case.keeps_out:
+        if case.keeps_out or case.pending:
             withheld[case.facts.node] = Withheld.CURE
         elif barred is not None:
             withheld[case.facts.node] = barred

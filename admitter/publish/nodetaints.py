@@ -75,7 +75,7 @@ class Tainter:
         if bearing and self._policy.enabled and now - self._read_at >= DAEMONS_SECONDS:
             self._daemons, self._read_at = await self._source.list_daemons(), now
         serving = [each for each in self._daemons or () if keepers.serves_devices(each, self._namespaces)]
-        waiting = tuple(_waiting(cluster.pods().values())) if any(facts[name].taint for name in bearing) else ()
+        waiting = tuple(_waiting(cluster.pods().values())) if bearing else ()
         cases = [self._case(name, words[name], facts[name], cluster, view, serving, waiting) for name in bearing]
         barred = None
         if ruling.holds and self._hold_mode is not HoldMode.OFF:
@@ -88,6 +88,9 @@ class Tainter:
 
     def done(self, change: TaintChange) -> Note:
         """Note a change that the API server has taken; return the Event for the Node."""
+        if not change.value:
+            # Whoever is freed is not tainted again before another whole spell.
+            self._histories.pop(change.node, None)
         key = labels.UNTRUSTED.full
         kind = "tainted" if change.value else "untainted"
         text = f"{key}={change.value}:NoSchedule" if change.value else f"{key} is gone"
@@ -131,7 +134,7 @@ class Tainter:
             silent_seconds=word.silent_seconds,
             history=self._histories[name],
             keeps_out=keepers.kept_out(serving, name, node_labels, value),
-            pending=keepers.waiting_for(waiting, known, name, node_labels, value) if fact.taint else (),
+            pending=keepers.waiting_for(waiting, known, name, node_labels, value),
         )
 
 
