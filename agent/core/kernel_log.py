@@ -36,6 +36,14 @@ def xids_of(
     return result
 
 
+def unplaced(gpus: Iterable[planes.Gpu], records: Reading[tuple[planes.KernelRecord, ...]]) -> tuple[planes.Xid, ...]:
+    """Return the log's Xids at bus addresses that no listed GPU has: of GPUs that NVML no longer shows."""
+    known = {normalised(gpu.pci.value) for gpu in gpus if isinstance(gpu.pci, Known)}
+    return tuple(
+        event for address, events in sorted(_logged(records).items()) if address not in known for event in events
+    )
+
+
 def _logged(records: Reading[tuple[planes.KernelRecord, ...]]) -> dict[str, list[planes.Xid]]:
     result: dict[str, list[planes.Xid]] = {}
     match records:

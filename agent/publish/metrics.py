@@ -158,7 +158,9 @@ def xid_family(observation: Observation) -> Metric:
             gpus = nvml.devices
         case Unknown():
             gpus = ()
-    for uuid, events in sorted(kernel_log.xids_of(gpus, observation.kernel_log).items()):
+    by_gpu = kernel_log.xids_of(gpus, observation.kernel_log)
+    by_gpu[""] = kernel_log.unplaced(gpus, observation.kernel_log)
+    for uuid, events in sorted(by_gpu.items()):
         for code, number in sorted(collections.Counter(event.code for event in events).items()):
             family.add_metric([uuid, str(code)], number)
     return family

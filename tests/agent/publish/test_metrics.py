@@ -132,6 +132,15 @@ def test_xids_are_counted_by_gpu_and_code(board):
     assert scraped(board)["muster_gpu_xids"] == {(("uuid", "GPU-a"), ("xid", "79")): 2}
 
 
+def test_an_xid_of_a_gpu_that_is_no_longer_listed_is_counted_without_a_name(board):
+    text = "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
+    log = Known((planes.KernelRecord(at=NOW, text=text),))
+    board.notice = dataclasses.replace(
+        a_notice(), observation=planes.Observation(node="gpu-a1", taken_at=NOW, kernel_log=log)
+    )
+    assert scraped(board)["muster_gpu_xids"] == {(("uuid", ""), ("xid", "79")): 1}
+
+
 def test_a_finding_that_is_only_observed_says_so(board):
     board.notice = a_notice(dataclasses.replace(REPORT, node_findings=(dataclasses.replace(FINDING, observed=True),)))
     modes = {dict(labels)["resource"]: dict(labels)["mode"] for labels in scraped(board)["muster_findings"]}
