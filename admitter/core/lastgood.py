@@ -11,7 +11,7 @@ judgement about devices (STANDING). BLOCKED is no judgement: the next start fail
 Invariants: a count that is Unknown, a lost device, a missing id or a silent node raises nothing. Nothing is lowered either:
 the node's own number counts where it is higher. Nodes that are not held are untouched.
 
-Why it may raise at all: docs/decisions/0011-the-breaker-and-failed-reads.md.
+Why it may raise at all: docs/decisions/0007-breaker-and-failed-reads.md.
 """
 
 import dataclasses

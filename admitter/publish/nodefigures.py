@@ -7,7 +7,6 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
-from admitter.model.ruling import NOTHING_HELD, Ruling
 from muster.model import codec
 
 
@@ -34,7 +33,6 @@ class NodeFigures:
 
     def __init__(self) -> None:
         self.scene: NodeScene | None = None
-        self.ruling: Ruling = NOTHING_HELD
         self.requests: collections.Counter[tuple[str, str]] = collections.Counter()
         """By kind (conditions, taint, event) and outcome."""
         self.failed_looks = 0

@@ -18,7 +18,7 @@ from admitter.model.cluster import Cluster, KubePod
 from admitter.model.decision import Event
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.nodestatus import Facts, Note, TaintChange, TaintPolicy, Word
-from admitter.model.ruling import HoldMode, Ruling
+from admitter.model.ruling import Ruling
 from muster.model import kube, labels
 
 DAEMONS_SECONDS = 30.0
@@ -40,13 +40,11 @@ class Tainter:
         policy: TaintPolicy,
         daemons: Daemons,
         serving_namespaces: frozenset[str],
-        hold_mode: HoldMode,
         tell: Callable[[Event], None],
     ) -> None:
         """`tell` takes each decision for the log."""
         self._policy = policy
         self._source, self._namespaces = daemons, serving_namespaces
-        self._hold_mode = hold_mode
         self._tell = tell
         self._histories: dict[str, TaintHistory] = {}
         self._daemons: tuple[Daemon, ...] | None = None
@@ -78,7 +76,7 @@ class Tainter:
         waiting = tuple(_waiting(cluster.pods().values())) if bearing else ()
         cases = [self._case(name, words[name], facts[name], cluster, view, serving, waiting) for name in bearing]
         barred = None
-        if ruling.holds and self._hold_mode is not HoldMode.OFF:
+        if ruling.holds:
             barred = Withheld.BREAKER
         elif self._daemons is None:
             barred = Withheld.UNREAD

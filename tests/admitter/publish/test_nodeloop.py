@@ -20,7 +20,7 @@ from admitter.model.cluster import (
 )
 from admitter.model.leadership import STANDBY, Leadership
 from admitter.model.nodestatus import StatusPolicy, TaintPolicy
-from admitter.model.ruling import NOTHING_HELD, Ground, Hold, HoldMode, Ruling
+from admitter.model.ruling import NOTHING_HELD, Ground, Hold, Ruling
 from admitter.publish import nodeloop
 from admitter.publish.nodefigures import NodeFigures
 from admitter.publish.nodeloop import NodeLoop
@@ -72,7 +72,6 @@ class Api:
             policy=taints or TaintPolicy(),
             daemons=self,
             serving_namespaces=frozenset(),
-            hold_mode=HoldMode.STANDS,
             tell=self.told.append,
         )
         self.loop = NodeLoop(
