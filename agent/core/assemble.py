@@ -9,7 +9,7 @@ absent Node or Pods plane is Unknown too once it is required.
 Not here: which pods hold what (podlist.py), and which resource names have a verdict (resourceviews.py).
 """
 
-from agent.core import cgroup, join, kernel_log, podlist, resourceviews, shape
+from agent.core import cgroup, draviews, join, kernel_log, podlist, resourceviews, shape
 from agent.model import planes
 from agent.model.history import History
 from agent.model.policy import Policy
@@ -23,10 +23,11 @@ def assemble(observation: planes.Observation, history: History, policy: Policy, 
     kubelet = _kubelet_of(observation)
     gpus, units = _units_of(observation.nvml)
     pods = podlist.bound_pods(observation.pods)
-    listed = podlist.listed_pods(kubelet, observation.pods, podlist.dra_ids(observation.dra))
+    dra = draviews.standing(observation.dra, history.dra)
+    listed = podlist.listed_pods(kubelet, observation.pods, podlist.dra_ids(dra))
     plugins = _plugins_of(observation)
     lookup = join.Units(units, _passthrough(observation.pci))
-    resources = resourceviews.views_of(observation, kubelet, listed, pods, lookup, policy, history.resources)
+    resources = resourceviews.views_of(observation, kubelet, dra, listed, pods, lookup, policy, history.resources)
     return Snapshot(
         node=observation.node,
         now=observation.taken_at,

@@ -6,7 +6,8 @@ Invariant: admit_strict <= admit_lenient <= min(advertised, present) under the d
 everything is computed in signed integers and clamped once, at the end. A side that could not be read makes the counts
 that rest on it Unknown; the admits are then null, or 0 where a finding knows that nothing starts.
 
-Why strict is 0 with one bad id: nobody above the kubelet can choose the device (faults.md P3a).
+Why strict is 0 with one bad id: nobody above the kubelet can choose the device (faults.md P3a). The same holds for ids that
+another name may give away first: of two names over one GPU, one at most admits it strictly.
 """
 
 import collections
@@ -43,6 +44,8 @@ class Taken:
 
     bad: frozenset[str]
     contended: frozenset[str]
+    contested: frozenset[str]
+    """Free ids that another name may give away first: they count for lenient and are a risk to every pick."""
     held: frozenset[str]
     ceiling: int | None
     """No more than this may start, whatever is free; None: no such limit."""
@@ -70,6 +73,7 @@ def count(view: ResourceView, snapshot: Snapshot, judged: Iterable[Judged]) -> N
 
 def _taken(judged: Iterable[Judged]) -> Taken:
     sets: dict[Effect, set[str]] = {effect: set() for effect in Effect}
+    contested: set[str] = set()
     blocked: list[int] = []
     paused = False
     blind = False
@@ -78,6 +82,7 @@ def _taken(judged: Iterable[Judged]) -> Taken:
             continue
         effect = item.suspicion.rule.effect
         sets[effect].update(item.suspicion.ids)
+        contested.update(item.suspicion.contested)
         if effect is Effect.BLOCK:
             blocked.append(max(0, item.suspicion.available))
         elif effect is Effect.ZERO:
@@ -89,6 +94,7 @@ def _taken(judged: Iterable[Judged]) -> Taken:
     return Taken(
         bad=frozenset(sets[Effect.BAD] | sets[Effect.BLIND]),
         contended=frozenset(sets[Effect.TAKEN]),
+        contested=frozenset(contested),
         held=frozenset(sets[Effect.HELD]),
         # Blindness is null, and only BLOCKED is worse than it (design.md section 3).
         ceiling=min([*blocked, *([0] if paused and not blind else [])], default=None),
@@ -115,7 +121,7 @@ def _sets(view: ResourceView, snapshot: Snapshot, taken: Taken) -> tuple[Ids, Id
         case Known(held):
             pick = advertised - frozenset(held)
     free = (usable & pick) - taken.contended - taken.held
-    bad = pick & (taken.bad | taken.contended)
+    bad = pick & (taken.bad | taken.contended | taken.contested)
     return Known(usable), Known(free), Known(len(bad) / len(pick) if pick else 0.0)
 
 
@@ -146,8 +152,11 @@ def _admits(
 
 def _limit(view: ResourceView, snapshot: Snapshot) -> Reading[tuple[int | None, int]]:
     """Return alloc less requests (None without an API server), and w."""
-    if not snapshot.api_server or view.is_dra:
-        return Known((None, 0))  # claims are not counted in the Node, nor in pods' requests
+    if not snapshot.api_server:
+        return Known((None, 0))
+    waiting = waiting_units(view, snapshot) + _waiting_elsewhere(view, snapshot)
+    if view.is_dra:
+        return Known((None, waiting))  # the Node does not count claims (faults.md S21)
     match view.allocatable, view.requests:
         case _, Unknown() as unread:
             return unread
@@ -158,7 +167,6 @@ def _limit(view: ResourceView, snapshot: Snapshot) -> Reading[tuple[int | None, 
         case Known(value), _:
             allocatable = value
     assert isinstance(view.requests, Known)
-    waiting = waiting_units(view, snapshot) + _waiting_elsewhere(view, snapshot)
     return Known((allocatable - sum(view.requests.value.values()), waiting))
 
 
@@ -166,7 +174,7 @@ def _waiting_elsewhere(view: ResourceView, snapshot: Snapshot) -> int:
     """Return the ids of this name that pods will take who wait for the same GPUs under another (faults.md A14)."""
     total = 0
     for other in snapshot.resources:
-        if shape.unshared(other.name) == shape.unshared(view.name):
+        if other.name == view.name:
             continue
         promised = {device.uuid for device in other.ids() if device.unit is not None}
         shared = collections.Counter(device.uuid for device in view.ids() if device.uuid in promised)

@@ -31,6 +31,7 @@ _OF_GPU: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         "sram-threshold": ("ecc.sram_threshold_exceeded",),
         "gpu-drained": ("drain",),
         "xid-fatal": ("xids",),
+        "B10": ("xids",),
         "D4": ("fabric.status",),
         "C1": ("mig",),
         "E4": ("processes",),
@@ -47,13 +48,14 @@ _OF_NODE: Mapping[str, str] = types.MappingProxyType(
         "device-file-gpu": "device_nodes",
         "D6": "cdi",
         "F3-race": "mps",
+        "G3": "dra",
         "xid-fatal": "kernel_log",
     }
 )
 """Rule -> the optional plane it rests on."""
 
 _OF_PROCESSES = ("E4", "E5", "E6", "E8")
-_BLOCKING = ("device-files", "D6", "F3-race")
+_BLOCKING = ("device-files", "D6", "F3-race", "G3")
 _SHAPE = "shape"
 _ABSENT_BY_NATURE = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NotSupported")
 
@@ -100,7 +102,7 @@ def _devices(context: Context, rule: Rule, view: ResourceView, subject: str) -> 
             continue
         of_gpu = any(_is_unread(device.unit.gpu, path) for path in _OF_GPU.get(rule.id, ()))
         of_process = rule.id in _OF_PROCESSES and _is_ownerless(context.snapshot, device.unit.parent)
-        is_answered = rule.id == "xid-fatal" and isinstance(device.unit.gpu.recovery_action, Known)
+        is_answered = rule.id in ("xid-fatal", "B10") and isinstance(device.unit.gpu.recovery_action, Known)
         if not is_answered and (of_gpu or of_process or _is_plane_unread(context, rule.id)):
             yield device
 

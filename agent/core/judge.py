@@ -13,7 +13,7 @@ import dataclasses
 import datetime
 from typing import Any
 
-from agent.core import assemble, capacity, carried, confirm, holddown, maintenance, report, unconfirmed
+from agent.core import assemble, capacity, carried, confirm, draviews, holddown, maintenance, report, unconfirmed
 from agent.core.context import Context
 from agent.core.rules import table
 from agent.model import planes
@@ -142,5 +142,6 @@ def _remembered(history: History, snapshot: Snapshot, **changes: object) -> Hist
         node_object_seen=history.node_object_seen or isinstance(snapshot.observation.node_object, Known),
         pods_seen=history.pods_seen or isinstance(snapshot.observation.pods, Known),
         mig_parents=codec.freeze(dict(sorted(parents.items())[:MAX_PARENTS])),
+        dra=draviews.remembered(snapshot.observation.dra, history.dra),
         **changes,  # type: ignore[arg-type]
     )

@@ -28,14 +28,10 @@ def bound_pods(pods: Reading[tuple[kube.Pod, ...]]) -> Reading[tuple[kube.Pod, .
             return unread
 
 
-def dra_ids(dra: Reading[kube.Dra]) -> DraIds:
+def dra_ids(dra: kube.Dra) -> DraIds:
     """Return what each device of a slice is called in the views: its UUID, so that it joins."""
-    match dra:
-        case Known(value):
-            devices = ((item.driver, device) for item in value.slices for device in item.devices)
-            return {(driver, device.name): device.uuid or device.name for driver, device in devices}
-        case Unknown():
-            return {}
+    devices = ((item.driver, device) for item in dra.slices for device in item.devices)
+    return {(driver, device.name): device.uuid or device.name for driver, device in devices}
 
 
 def listed_pods(

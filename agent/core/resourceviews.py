@@ -2,15 +2,14 @@
 
 Input: the planes that name resources, and the lookup of units. Output: ResourceViews, sorted by name.
 
-Invariant: a name has a verdict if its ids join to a GPU, it starts with nvidia.com/, or configuration names it; devices
-promised by a DRA driver stand under the driver's name (design.md section 3, verdict.schema.json). The rest of the node's
-resources is nobody's business here.
+Invariant: a name has a verdict if its ids join to a GPU, it starts with nvidia.com/, or configuration names it (design.md
+section 3). The rest of the node's resources is nobody's business here. Names of DRA drivers: draviews.py.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from agent.core import join, shape
+from agent.core import draviews, join, shape
 from agent.model import planes
 from agent.model.policy import Policy
 from agent.model.snapshot import DeviceId, ListedPod, ResourceView
@@ -20,12 +19,12 @@ from muster.model.reading import Known, Reading, Unknown
 T = TypeVar("T")
 
 KEY_ABSENT = Unknown("KeyAbsent", "the Node has no such key, which is not 0")
-_NOT_COUNTED = Unknown("PromisedByDra", "a DRA driver's devices are not counted in the Node")
 
 
 def views_of(
     observation: planes.Observation,
     kubelet: planes.Kubelet,
+    dra: kube.Dra,
     listed: Reading[tuple[ListedPod, ...]],
     pods: Reading[tuple[kube.Pod, ...]],
     lookup: join.Units,
@@ -34,41 +33,18 @@ def views_of(
 ) -> tuple[ResourceView, ...]:
     """Return the views; `remembered` are names that had a verdict before, and keep it while a plane names them."""
     held = _held(listed)
-    promised = _promised_by_dra(observation.dra, lookup)
     known = {*policy.resources, *remembered}
-    plugin = _by_plugin(observation, kubelet, listed, pods, lookup, held, known - promised.keys())
-    dra = [
-        ResourceView(
-            name=driver,
-            is_dra=True,
-            advertised=Known(devices),
-            held=_per_name(listed, held.get(driver, codec.EMPTY)),
-            capacity=_NOT_COUNTED,
-            allocatable=_NOT_COUNTED,
-            requests=Known(codec.EMPTY),
-        )
-        for driver, devices in promised.items()
-        if driver in known or any(device.unit is not None for device in devices)
-    ]
-    taken = {view.name for view in dra}
-    return tuple(sorted([*dra, *(view for view in plugin if view.name not in taken)], key=lambda view: view.name))
-
-
-def _promised_by_dra(dra: Reading[kube.Dra], lookup: join.Units) -> dict[str, tuple[DeviceId, ...]]:
-    """Return driver -> devices of its slices."""
-    texts: dict[str, set[str]] = {}
-    match dra:
-        case Known(value):
-            for item in value.slices:
-                texts.setdefault(item.driver, set()).update(device.uuid or device.name for device in item.devices)
-        case Unknown():
-            pass
-    return {driver: tuple(join.join(text, lookup) for text in sorted(ids)) for driver, ids in texts.items()}
+    advertised = _advertised(kubelet.allocatable, lookup)
+    promised = draviews.views_of(dra, listed, held, _asked(pods, draviews.served(dra, advertised)), lookup, known)
+    taken = {view.name for view in promised}
+    plugin = _by_plugin(observation, kubelet, advertised, listed, pods, lookup, held, known - taken)
+    return tuple(sorted([*promised, *(view for view in plugin if view.name not in taken)], key=lambda view: view.name))
 
 
 def _by_plugin(
     observation: planes.Observation,
     kubelet: planes.Kubelet,
+    advertised: Mapping[str, tuple[DeviceId, ...]],
     listed: Reading[tuple[ListedPod, ...]],
     pods: Reading[tuple[kube.Pod, ...]],
     lookup: join.Units,
@@ -76,7 +52,6 @@ def _by_plugin(
     known: Collection[str],
 ) -> tuple[ResourceView, ...]:
     node = observation.node_object
-    advertised = _advertised(kubelet.allocatable, lookup)
     names = set(advertised) | set(held)
     match node:
         case Known(value):
@@ -158,9 +133,14 @@ def _count(node: Reading[kube.NodeObject], name: str, field: str) -> Reading[int
 
 
 def _requests(pods: Reading[tuple[kube.Pod, ...]], name: str) -> Reading[Mapping[str, int]]:
+    return _asked(pods, (name,))
+
+
+def _asked(pods: Reading[tuple[kube.Pod, ...]], names: Collection[str]) -> Reading[Mapping[str, int]]:
+    """Return pod UID -> units asked for under any of the names."""
     match pods:
         case Known(items):
-            asked = {pod.uid: requested(pod, name) for pod in items}
+            asked = {pod.uid: sum(requested(pod, name) for name in names) for pod in items}
             return Known(codec.freeze({uid: units for uid, units in asked.items() if units > 0}))
         case Unknown() as unread:
             return unread

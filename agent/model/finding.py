@@ -59,6 +59,8 @@ class Suspicion:
     """What the evidence is counted for, when a resource has several."""
     ids: tuple[str, ...] = ()
     """Ids of the resource that `rule.effect` takes away."""
+    contested: tuple[str, ...] = ()
+    """Ids that another allocator may give away too: free, but a pick may hit one that has just gone (faults.md A14, G2)."""
     devices: tuple[str, ...] = ()
     """UUIDs for people."""
     units: int | None = None

@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 from collections.abc import Mapping
 
-from muster.model import codec
+from muster.model import codec, kube
 from muster.model.report import Verdict
 
 MAX_EVIDENCE = 512
@@ -68,3 +68,5 @@ class History:
     marker: Marker | None = None
     mig_parents: Mapping[str, str] = codec.mapping()
     """MIG UUID -> GPU UUID of the last readable sample: whose instances a silent GPU takes with it."""
+    dra: kube.Dra = kube.Dra()
+    """Slices and classes of the last readable sample: an unreadable DRA plane changes no number (design.md section 3)."""

@@ -68,6 +68,8 @@ DURATIONS: Mapping[str, Duration] = types.MappingProxyType(
         "memory-held": _of(60, "faults.md E6: 3 samples, 60 s after a pod ends", 3),
         "podresources-refused": _of(60, "faults.md H4: 60 s of refused connections"),
         "dra-slice": _of(120, "faults.md G3 and section 2: fault at 2 min", 2),
+        "mig-advertise": _of(60, "faults.md C12: 60 s between creation and advertisement", 2),
+        "shared-rename": _of(300, "faults.md F2: both names for up to 5 min after the switch"),
         "labels": _of(180, "faults.md G1: 3 min", 2),
         "maintenance-mig": _of(900, "faults.md section 2: MIG reconfiguration, 15 min"),
         "maintenance-driver": _of(1800, "faults.md section 2: driver upgrade, 30 min"),
@@ -92,6 +94,8 @@ class Policy:
     """Known management processes, ignored by E5 while their context is tiny."""
     management_bytes: int = 128 << 20
     """What a tiny context is."""
+    partitioner_labels: tuple[str, ...] = ("nos.nebuly.com/gpu-partitioning",)
+    """Labels of nodes on which another controller cuts MIG instances on demand (faults.md C12)."""
 
     def mode(self, rule: str) -> Mode:
         """Return the rule's mode."""

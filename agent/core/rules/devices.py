@@ -65,6 +65,10 @@ FATAL_XID = _bad(
     "xid-fatal", "FatalXid", Reason.XID, Remedy.DRAIN_AND_RESET_GPU,
     "the node is rebooted, or the driver's recovery action becomes readable and is none",
 )  # fmt: skip
+INSTANCE_XID = _bad(
+    "B10", "OneMigFaultUnreported", Reason.XID, Remedy.DRAIN_AND_RESET_GPU,
+    "the instance is gone, the node is rebooted, or the driver's recovery action becomes readable and is none",
+)  # fmt: skip
 DRAINED = _bad("gpu-drained", "GpuDrained", Reason.MAINTENANCE, Remedy.INVESTIGATE, "the driver's drain state is off")
 CANNOT_JOIN = _bad(
     "H5", "UuidPrefixForms", Reason.CANNOT_JOIN, Remedy.INVESTIGATE, "the id joins to a device that the driver shows"
@@ -79,7 +83,20 @@ UNREADABLE = Rule(
     clears_when="the GPU's identifying query succeeds",
 )
 
-RULES = (LOST, HANGS, HARDWARE, ACTION, PENDING, REMAP_FAILED, SRAM, FATAL_XID, DRAINED, CANNOT_JOIN, UNREADABLE)
+RULES = (
+    LOST,
+    HANGS,
+    HARDWARE,
+    ACTION,
+    PENDING,
+    REMAP_FAILED,
+    SRAM,
+    FATAL_XID,
+    INSTANCE_XID,
+    DRAINED,
+    CANNOT_JOIN,
+    UNREADABLE,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,10 +250,17 @@ def _xid(unit: Unit, snapshot: Snapshot) -> Condition | None:
     is_answered = isinstance(unit.gpu.recovery_action, Known) and (
         unit.gpu.recovery_action.value is not planes.RecoveryAction.UNSUPPORTED
     )
-    codes = [event.code for event in snapshot.xids.get(unit.parent, ()) if _hits(event, unit)]
-    fatal = [code for code in codes if xid.policy_of(code).severity is xid.Severity.FATAL]
+    events = [event for event in snapshot.xids.get(unit.parent, ()) if _hits(event, unit)]
+    codes = [event.code for event in events]
+    fatal = [event for event in events if xid.policy_of(event.code).severity is xid.Severity.FATAL]
     if fatal and not is_answered:
-        return Condition(state=DeviceState.UNHEALTHY, reason=Reason.XID, rule=FATAL_XID, detail=_xid_text(fatal))
+        is_whole = any(event.gi is None for event in fatal)
+        return Condition(
+            state=DeviceState.UNHEALTHY,
+            reason=Reason.XID,
+            rule=FATAL_XID if is_whole or not unit.is_mig else INSTANCE_XID,
+            detail=_xid_text([event.code for event in fatal]),
+        )
     degraded = [code for code in codes if xid.policy_of(code).severity is xid.Severity.DEGRADED]
     if degraded and not is_answered:
         return Condition(state=DeviceState.DEGRADED, reason=Reason.XID, detail=_xid_text(degraded))

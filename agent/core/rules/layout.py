@@ -2,8 +2,8 @@
 
 Input: the desired layout, the tool's state label, NVML's geometry. Output: GPUs that are cut otherwise than asked.
 
-Invariant: compared only once the state is `failed`. Before, the tool is at work; and a node that a dynamic partitioner owns
-never says `failed`, so it is never compared (faults.md C12).
+Invariant: compared only once the state is `failed`; before, the tool is at work. A node that a dynamic partitioner owns is
+never compared with it (faults.md C12).
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,6 +46,8 @@ def find(context: Context) -> Iterator[Suspicion]:
             pass
         case _:
             return
+    if is_partitioned_on_demand(context):
+        return
     other = tuple(gpu.uuid for gpu in snapshot.gpus if not _is_as_desired(gpu, desired))
     if not other:
         return
@@ -54,6 +56,24 @@ def find(context: Context) -> Iterator[Suspicion]:
         yield Suspicion(rule=HALF_APPLIED_SINGLE, resource=shape.WHOLE, devices=other, detail=detail)
     else:
         yield Suspicion(rule=HALF_APPLIED, devices=other, detail=detail)
+
+
+def is_partitioned_on_demand(context: Context) -> bool:
+    """True if the Node says that another controller cuts its GPUs as pods ask for it (faults.md C12)."""
+    match context.snapshot.observation.node_object:
+        case Known(node):
+            return any(key in node.labels for key in context.policy.partitioner_labels)
+        case _:
+            return False
+
+
+def asks_for_instances(gpu: planes.Gpu, desired: kube.DesiredMig) -> bool:
+    """True if the layout wants this GPU cut."""
+    match gpu.index:
+        case Known(index):
+            return bool(_layout_of(index, desired))
+        case _:
+            return False
 
 
 def _is_as_desired(gpu: planes.Gpu, desired: kube.DesiredMig) -> bool:

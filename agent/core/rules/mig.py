@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from agent.core import join, shape
 from agent.core.absence import Absence, absence_of
 from agent.core.context import Context, after, named
+from agent.core.rules import layout
 from agent.model import planes
 from agent.model.finding import Effect, Rule, Suspicion
 from agent.model.snapshot import DeviceId, ResourceView, Snapshot
@@ -49,6 +50,14 @@ GONE_AFTER_REBOOT = Rule(
     remedy=Remedy.APPLY_MIG_LAYOUT,
     clears_when="the GPU has instances again, or its MIG mode is off",
 )
+MODE_OFF_AFTER_REBOOT = Rule(
+    id="C3-mode-off",
+    cause="InstancesGoneAfterReboot",
+    verdict=Verdict.WRONG_SHAPE,
+    reason=Reason.MIG_EMPTY,
+    remedy=Remedy.APPLY_MIG_LAYOUT,
+    clears_when="the GPU is in MIG mode again, or its configuration asks for no instances",
+)
 EMPTY = Rule(
     id="C4",
     cause="MigOnButEmpty",
@@ -77,7 +86,7 @@ MODE_PENDING = Rule(
     clears_when="current and pending MIG mode are the same",
 )
 
-RULES = (RECONFIGURED, ROTATED, GONE_AFTER_REBOOT, EMPTY, NOT_UNIFORM, MODE_PENDING)
+RULES = (RECONFIGURED, ROTATED, GONE_AFTER_REBOOT, MODE_OFF_AFTER_REBOOT, EMPTY, NOT_UNIFORM, MODE_PENDING)
 
 
 def find(context: Context) -> Iterator[Suspicion]:
@@ -88,6 +97,7 @@ def find(context: Context) -> Iterator[Suspicion]:
         yield from _stale(context, view)
         yield from _misshapen(view)
     yield from _empty(context)
+    yield from _mode_off(context)
     yield from _not_uniform(context)
     yield from _pending(context)
 
@@ -183,6 +193,25 @@ def _empty(context: Context) -> Iterator[Suspicion]:
             units=lost,
             until=until,
             detail=f"MIG mode is on and there is no instance: {named(uuids)}",
+        )
+
+
+def _mode_off(context: Context) -> Iterator[Suspicion]:
+    """Yield the whole GPUs that a reboot has made of what its users know as slices: Hopper loses the mode too (S19)."""
+    match context.snapshot.observation.desired_mig, context.snapshot.observation.boot:
+        case Known(desired), Known(boot) if _has_rebooted(context):
+            wanted = [gpu for gpu in context.snapshot.gpus if not gpu.error and layout.asks_for_instances(gpu, desired)]
+        case _:
+            return
+    whole = tuple(gpu.uuid for gpu in wanted if isinstance(gpu.mig, Known) and not gpu.mig.value.current)
+    for name in _names_without(context.snapshot, GONE_AFTER_REBOOT) if whole else ():
+        yield Suspicion(
+            rule=MODE_OFF_AFTER_REBOOT,
+            resource=name,
+            devices=whole,
+            units=len(whole),
+            until=after(boot.at, context.wait("mig-reapply")),
+            detail=f"mig.config {desired.name[:60]} asks for instances and MIG mode is off: {named(whole)}",
         )
 
 

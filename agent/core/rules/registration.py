@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from agent.core import shape
 from agent.core.context import Context, after, count_of, named
-from agent.core.rules import devices, mig, sharing
+from agent.core.rules import devices, layout, mig, sharing
 from agent.model.finding import Rule, Suspicion
 from agent.model.snapshot import ResourceView, Unit
 from muster.model import kube
@@ -48,6 +48,7 @@ WAITING = _under("A10", "NoDevicesWaitingForever", Reason.PLUGIN_NOT_REGISTERED,
 LATE = _under("A11", "LateGpusMissed", Reason.NOT_ADVERTISED, _RESTART)
 REPELLED = _under("A12", "PluginRepelledByTaint", Reason.PLUGIN_NOT_REGISTERED, Remedy.INVESTIGATE, "plugin-restart")
 STARTING = _under("A13", "NodeReadyBeforeGpu", Reason.NODE_STARTING, Remedy.WAIT)
+SLICED = _under("C12", "ThirdPartySlicer", Reason.NOT_ADVERTISED, _RESTART, "mig-advertise")
 STICKY = _under("B1", "XidStickyUnhealthy", Reason.NOT_ADVERTISED, _RESTART)
 EVENTLESS = _under("B11", "EventUnsupportedGpu", Reason.NOT_ADVERTISED, Remedy.INVESTIGATE)
 MPS_AWAY = _under("F3", "MpsDaemonNotReady", Reason.PLUGIN_NOT_REGISTERED, Remedy.INVESTIGATE, "mps-retry")
@@ -55,7 +56,7 @@ PLUGIN_BLIND = _under("D3", "PluginContainerLostGpu", Reason.NOT_ADVERTISED, _RE
 
 RULES = (
     DOWN_IN_GRACE, DOWN, UNREGISTERED, SOCKET_MISSED, KUBELET_RESTARTED, WRONG_ROOT, WAITING, LATE, REPELLED, STARTING,
-    STICKY, EVENTLESS, MPS_AWAY, PLUGIN_BLIND,
+    SLICED, STICKY, EVENTLESS, MPS_AWAY, PLUGIN_BLIND,
 )  # fmt: skip
 
 
@@ -138,6 +139,8 @@ Cause = tuple[Rule, datetime.datetime | None]
 
 def _cause(context: Context, view: ResourceView | None, units: tuple[Unit, ...]) -> Cause:
     """Return the rule, and until when the state is normal."""
+    if all(unit.is_mig for unit in units) and layout.is_partitioned_on_demand(context):
+        return SLICED, None  # whoever cut them bounces the plugin later
     if view is not None and view.ids():
         return _cause_of_part(context, view, len(units))
     if sharing.is_mps_missing(context.snapshot):

@@ -3,7 +3,11 @@
 Input: the ids of all resource names and DRA slices, joined to units. Output: units that two promises reach.
 
 Invariant: replicas of one name share a GPU by design. Between names, a unit that somebody holds under one of them is
-taken for the others.
+taken for the others; one that nobody holds is admitted strictly under one name at most, so that no two admits together
+exceed the hardware.
+
+Why the order of names is fixed: which name gives a unit away first must not change with who holds what, or a lease under
+one name would meet an admit under the other.
 """
 
 from collections.abc import Iterator
@@ -35,6 +39,16 @@ WITH_DRA = Rule(
     clears_when="a GPU is in a DRA slice or advertised by the device plugin, not both",
 )
 
+TWO_FORMS = Rule(
+    id="F2-both",
+    cause="SharedRenameMismatch",
+    verdict=Verdict.OVER,
+    effect=Effect.TAKEN,
+    reason=Reason.ADVERTISED_TWICE,
+    remedy=Remedy.RESTART_DEVICE_PLUGIN,
+    wait="shared-rename",
+    clears_when="a GPU is advertised whole or as replicas, not both",
+)
 MPS_RACE = Rule(
     id="F3-race",
     cause="MpsDaemonNotReady",
@@ -45,22 +59,22 @@ MPS_RACE = Rule(
     clears_when="the MPS control daemon is alive and ready",
 )
 
-RULES = (TWO_NAMES, WITH_DRA, MPS_RACE)
+RULES = (TWO_NAMES, WITH_DRA, TWO_FORMS, MPS_RACE)
 
 
 def find(context: Context) -> Iterator[Suspicion]:
     """Yield every resource whose units somebody else promises too."""
     snapshot, lookup = context.snapshot, join.Units(context.snapshot.units)
     for view in snapshot.resources:
-        others = [other for other in snapshot.resources if shape.unshared(other.name) != shape.unshared(view.name)]
-        for rule in (TWO_NAMES, WITH_DRA):
-            rivals = [other for other in others if (other.is_dra is not view.is_dra) is (rule is WITH_DRA)]
+        own = {device.uuid for device in view.ids() if not device.is_lacking}
+        for rule in (TWO_NAMES, WITH_DRA, TWO_FORMS):
+            rivals = [other for other in snapshot.resources if other.name != view.name and _rule(view, other) is rule]
             promised = {device.uuid for other in rivals for device in other.ids()}
             held = {uuid for other in rivals for uuid in _held_uuids(other, lookup)}
+            first = {device.uuid for other in rivals if _rank(other) < _rank(view) for device in other.ids()}
             # A name that nobody promises any more, a pod of before may still hold a GPU under.
-            twice = (promised | held) & {device.uuid for device in view.ids() if device.unit is not None}
-            if twice:
-                yield _suspicion(rule, view, twice, held & twice)
+            if twice := (promised | held) & own:
+                yield _promised_twice(rule, view, twice, held & twice, first)
         if any(device.is_replica for device in view.ids()) and is_mps_missing(snapshot):
             yield Suspicion(rule=MPS_RACE, resource=view.name, detail="replicas are offered before MPS is ready")
 
@@ -90,13 +104,25 @@ def _held_uuids(view: ResourceView, lookup: join.Units) -> frozenset[str]:
     return frozenset(join.join(text, lookup).uuid for text in view.holders())
 
 
-def _suspicion(rule: Rule, view: ResourceView, twice: set[str], held: set[str]) -> Suspicion:
+def _rule(view: ResourceView, other: ResourceView) -> Rule:
+    """Return the rule that speaks of these two names."""
+    if other.is_dra is not view.is_dra:
+        return WITH_DRA
+    return TWO_FORMS if shape.unshared(other.name) == shape.unshared(view.name) else TWO_NAMES
+
+
+def _rank(view: ResourceView) -> tuple[bool, bool, str]:
+    """Return the place of a name among those that promise the same: the kubelet's own plugins first, NVIDIA's before others'."""
+    return view.is_dra, not view.name.startswith(shape.PREFIX), view.name
+
+
+def _promised_twice(rule: Rule, view: ResourceView, twice: set[str], held: set[str], first: set[str]) -> Suspicion:
     own = view.holders()
-    taken = tuple(device.id for device in view.ids() if device.uuid in held and device.id not in own)
     return Suspicion(
         rule=rule,
         resource=view.name,
-        ids=taken,
+        ids=tuple(device.id for device in view.ids() if device.uuid in held and device.id not in own),
+        contested=tuple(device.id for device in view.ids() if device.uuid in first & twice),
         devices=tuple(sorted(twice)),
         units=len(twice),
         detail=f"promised twice: {named(twice)}; held by the other side: {named(held) or 'none'}",

@@ -132,22 +132,23 @@ ROWS = {
         shared(a_pod("a"), listed=(a_listed_pod("a", "GPU-0::0"),), gpus=[a_lost_gpu(1)]),
         {WHOLE: ("OVER", 0, 3, 4 / 7)},
     ),
-    # A14: free is what nobody holds under any name, and what nobody waits for under any name.
+    # A14: free is what nobody holds under any name, and what nobody waits for under any name. Strictly one name may give a
+    # unit away: of two that admit it the second would be a promise of what the first has given (design.md section 3).
     "two names over one GPU, nobody holds": (
         two_names(),
-        {WHOLE: ("OVER", 2, 2, 0.0), SHARE: ("OVER", 2, 2, 0.0)},
+        {WHOLE: ("OVER", 2, 2, 0.0), SHARE: ("OVER", 0, 2, 1.0)},
     ),
     "two names over one GPU, one holds": (
         two_names(a_pod("a"), listed=A_ON_0),
-        {WHOLE: ("OVER", 1, 1, 0.0), SHARE: ("OVER", 0, 1, 0.5)},
+        {WHOLE: ("OVER", 1, 1, 0.0), SHARE: ("OVER", 0, 1, 1.0)},
     ),
     "two names over one GPU, one waits": (
         two_names(a_pod("a")),
-        {WHOLE: ("OVER", 1, 1, 0.0), SHARE: ("OVER", 1, 1, 0.0)},
+        {WHOLE: ("OVER", 1, 1, 0.0), SHARE: ("OVER", 0, 1, 1.0)},
     ),
     "a whole GPU is waited for where replicas of it are promised": (
         two_names(a_pod("a"), share=("GPU-0::0", "GPU-0::1", "GPU-1::0", "GPU-1::1")),
-        {WHOLE: ("OVER", 1, 1, 0.0), SHARE: ("OVER", 2, 2, 0.0)},
+        {WHOLE: ("OVER", 1, 1, 0.0), SHARE: ("OVER", 0, 2, 1.0)},
     ),
     "held under a name that is promised no more": (
         two_names(
