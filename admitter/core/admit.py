@@ -1,37 +1,51 @@
 """Find a place for every member of a gang, or for none.
 
-Input: a gang and the supply of one view. Output: a Grant with all placements, or the Shortfall of the first podset that
-found no place.
+Input: a gang and a supply. Output: a Grant with all placements, or the Shortfall of the first podset that found no place.
+
+Order of choice: the finest topology domain that holds the whole gang; of those the one that is left with least; in it the
+fewest nodes, and the last of them where it does least damage (spread.py). Equal ones go by name.
 
 Invariant: all placements come from one Supply and together never exceed it; same gang, same supply: same answer. For one
 gang alone more units never turn a yes into a no, as long as the exact search stays within `policy.search_steps`.
 
-Why best fit first and an exact search (pack.py) after it: best fit is right for a single podset and nearly always for
-several; where several podsets compete for the same nodes it can miss a place that exists.
+Why greedy first and an exact search (pack.py) after it: the greedy choice is exact for a single podset and nearly always
+for several; where several podsets compete for the same nodes it can miss a place that exists.
 
 `holds` checks given places with the same function that found them.
 """
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from admitter.core import fit, pack
-from admitter.core.fit import Limits, Question, Room
-from admitter.model.decision import Exclusion, Grant, Plan, Policy, Shortfall
+import numpy as np
+
+from admitter.core import domains, fit, pack, refuse, spread
+from admitter.core.fit import Limits, Question, Rooms
+from admitter.core.supply import Supply
+from admitter.core.table import Numbers
+from admitter.model.decision import Grant, Plan, Policy
 from admitter.model.gang import Gang, Level, Podset
 from admitter.model.lease import Placement
-from admitter.model.supply import Supply
+
+_TRIES = 12
+"""Domains of one level that are tried for several podsets; a single podset finds its place in the first."""
 
 
 def plan(gang: Gang, supply: Supply, policy: Policy, limits: Limits | None = None) -> Plan:
     """Return a place for every member, or why there is none.
 
-    Preferred levels are held if they can all be held, and given up together otherwise.
+    Preferred levels are held if they can all be held, and given up together otherwise. So is all that pods and nodes
+    would rather have (preferred affinity, PreferNoSchedule); a level is given up last.
     """
-    answer = _plan(_questions(gang, policy, preferred=True), supply, policy, limits)
-    if isinstance(answer, Grant) or not _prefers(gang):
-        return answer
-    return _plan(_questions(gang, policy, preferred=False), supply, policy, limits)
+    asked = _questions(gang, policy, preferred=False, is_wishful=False)
+    prefers = any(podset.topology is not None and not podset.topology.required for podset in gang.podsets)
+    wishes = fit.has_wishes(asked, supply.table)
+    for preferred, is_wishful in ((True, True), (True, False), (False, True)):
+        if preferred <= prefers and is_wishful <= wishes:
+            wished = _questions(gang, policy, preferred=preferred, is_wishful=is_wishful)
+            answer = _plan(wished, supply, policy, limits)
+            if isinstance(answer, Grant):
+                return answer
+    return _plan(asked, supply, policy, limits)
 
 
 def holds(gang: Gang, placements: Iterable[Placement], supply: Supply, policy: Policy) -> bool:
@@ -43,125 +57,80 @@ def holds(gang: Gang, placements: Iterable[Placement], supply: Supply, policy: P
     return isinstance(plan(gang, supply, policy, limits), Grant)
 
 
-def may_use(gang: Gang, supply: Supply, policy: Policy) -> frozenset[tuple[str, str]]:
-    """Return the (node, resource) pairs that the gang could use if they had room."""
-    asked = _questions(gang, policy, preferred=False)
-    return frozenset(
-        (name, resource)
-        for name, node in supply.nodes.items()
-        for resource, offer in node.offers.items()
-        if any(not fit.may_use(question, offer) for question in asked)
-    )
-
-
-def _prefers(gang: Gang) -> bool:
-    return any(podset.topology is not None and not podset.topology.required for podset in gang.podsets)
-
-
-def _questions(gang: Gang, policy: Policy, *, preferred: bool) -> tuple[Question, ...]:
+def _questions(gang: Gang, policy: Policy, *, preferred: bool, is_wishful: bool) -> tuple[Question, ...]:
     """The podsets in the order in which they are placed: bound to a level first, then large pods first."""
     asked = [
-        fit.question(gang, podset, policy.gpu_resource, _level(podset, preferred=preferred)) for podset in gang.podsets
+        fit.question(gang, podset, policy.gpu_resource, _level(podset, preferred=preferred), is_wishful=is_wishful)
+        for podset in gang.podsets
     ]
     return tuple(sorted(asked, key=_hardest_first))
 
 
-def _level(podset: Podset, *, preferred: bool) -> Level | None:
+def _level(podset: Podset, *, preferred: bool) -> str:
     wish = podset.topology
-    return wish.level if wish is not None and (wish.required or preferred) else None
+    return wish.level if wish is not None and (wish.required or preferred) else domains.EVERYTHING
 
 
 def _hardest_first(asked: Question) -> tuple[bool, int, int, str]:
     podset = asked.podset
-    return (asked.level is None, -podset.units_per_pod, -podset.count, podset.name)
+    return (asked.level == domains.EVERYTHING, -podset.units_per_pod, -podset.count, podset.name)
 
 
 def _plan(asked: Sequence[Question], supply: Supply, policy: Policy, limits: Limits | None) -> Plan:
-    used: dict[tuple[str, str], int] = {}
-    placements: list[Placement] = []
-    for question in asked:
-        found = _place(question, supply, used, limits)
-        if isinstance(found, Shortfall):
-            exact = pack.search(asked, supply, policy.search_steps, limits) if len(asked) > 1 else None
-            return found if exact is None else Grant(placements=exact)
-        placements += found
-        for placement in found:
-            key = (placement.node, placement.resource)
-            used[key] = used.get(key, 0) + placement.units
-    return Grant(placements=tuple(placements))
+    alone = [fit.rooms(question, supply, limits=limits) for question in asked]
+    for question, rooms in zip(asked, alone, strict=True):
+        short = refuse.alone(question, rooms, supply, policy)
+        if short is not None:
+            return short
+    failed = None
+    for level in domains.levels(policy):
+        for rows in _candidates(level, asked, alone, supply, policy):
+            found = spread.within(rows, asked, alone, supply, policy, limits)
+            if not isinstance(found, spread.Failure):
+                return Grant(placements=spread.pinned(found, asked, alone, supply, policy))
+            failed = found
+    exact = pack.search(asked, alone, supply, policy)
+    if exact is not None:
+        return Grant(placements=spread.pinned(exact, asked, alone, supply, policy))
+    assert failed is not None
+    return refuse.shortfall(failed.question, failed.rooms, supply, policy, failed.used)
 
 
-def _place(
-    asked: Question, supply: Supply, used: Mapping[tuple[str, str], int], limits: Limits | None
-) -> tuple[Placement, ...] | Shortfall:
-    """Place one podset by best fit in the domain that it leaves least of."""
-    domains = Domains.of(asked, supply, used, limits)
-    sufficient = [
-        (sum(room.units for room in rooms), name)
-        for name, rooms in domains.rooms.items()
-        if sum(room.pods for room in rooms) >= asked.podset.count
-    ]
-    if not sufficient:
-        return domains.shortfall(asked)
-    _, best = min(sufficient)
-    return tuple(_spread(asked, domains.rooms[best]))
+def _candidates(
+    level: str, asked: Sequence[Question], alone: Sequence[Rooms], supply: Supply, policy: Policy
+) -> Iterator[Numbers]:
+    """Yield the rows of domains that hold each podset if it were alone, first the one that is left with least.
+
+    Of equal ones the one whose rack, and so on, is left with least: what is whole further up stays whole.
+    """
+    resource, table = asked[0].resource, supply.table
+    codes = domains.of_level(level, resource, table, policy).codes
+    size = int(codes.max(initial=-1)) + 1
+    enough = np.ones(size, dtype=np.bool_)
+    for question, rooms in zip(asked, alone, strict=True):
+        enough &= np.bincount(codes, weights=rooms.pods, minlength=size) >= question.podset.count
+    fitting = np.flatnonzero(enough)
+    if len(fitting) > 1:
+        fitting = _least_first(level, codes, fitting, asked[0], alone[0].units, supply, policy)
+    for code in fitting[:_TRIES]:
+        yield np.flatnonzero(codes == code)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Domains:
-    """The rooms for one podset, by domain, and the nodes that have none."""
-
-    rooms: Mapping[str, Sequence[Room]]
-    excluded: tuple[Exclusion, ...]
-
-    @classmethod
-    def of(
-        cls, asked: Question, supply: Supply, used: Mapping[tuple[str, str], int], limits: Limits | None
-    ) -> "Domains":
-        rooms: dict[str, list[Room]] = {}
-        excluded = []
-        for node in supply.nodes.values():
-            whole = fit.room(asked, node, used, limits=limits)
-            if isinstance(whole, Exclusion):
-                excluded.append(whole)
-                continue
-            if asked.level is None:
-                rooms.setdefault("any", []).append(whole)
-                continue
-            for name in sorted({fit.domain(asked, node.node, option.offer) for option in whole.options}):
-                part = fit.room(asked, node, used, within=name, limits=limits)
-                if isinstance(part, Room):
-                    rooms.setdefault(name, []).append(part)
-        return cls(rooms=rooms, excluded=tuple(sorted(excluded, key=lambda exclusion: exclusion.node)))
-
-    def shortfall(self, asked: Question) -> Shortfall:
-        """Say how near the nearest domain came."""
-        pods = {name: sum(room.pods for room in rooms) for name, rooms in self.rooms.items()}
-        best = min(pods, key=lambda name: (-pods[name], name), default="")
-        nodes = {room.node: room for rooms in self.rooms.values() for room in rooms}
-        return Shortfall(
-            podset=asked.podset.name,
-            placed=pods.get(best, 0),
-            units_admissible=sum(room.units for rooms in self.rooms.values() for room in rooms),
-            nodes_usable=len(nodes),
-            nodes_seen=len(nodes) + sum(exclusion.reason != "NoSuchResource" for exclusion in self.excluded),
-            best_domain=best if asked.level is not None else "",
-            excluded=self.excluded,
-        )
-
-
-def _spread(asked: Question, rooms: Sequence[Room]) -> Iterator[Placement]:
-    """Fill the fullest-fitting nodes, and let the last one be the tightest that holds the rest."""
-    left = asked.podset.count
-    largest_first = sorted(rooms, key=lambda room: (-room.pods, room.units, room.node))
-    start = 0
-    while left:
-        room = largest_first[start]
-        if room.pods >= left:
-            enough = (other for other in largest_first[start:] if other.pods >= left)
-            last = min(enough, key=lambda room: (room.pods, room.units, room.node))
-            yield from pack.fill(asked, last.options, last.node, left)
-            return
-        yield from pack.fill(asked, room.options, room.node, room.pods)
-        left -= room.pods
-        start += 1
+def _least_first(
+    level: str, codes: Numbers, fitting: Numbers, asked: Question, units: Numbers, supply: Supply, policy: Policy
+) -> Numbers:
+    """Return domains of a level in the order in which they are tried."""
+    # Rows are in the order of names, so a domain's first row speaks for its name.
+    first = np.full(int(codes.max()) + 1, len(codes), dtype=np.int64)
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    rows = first[fitting]
+    keys = [rows]
+    searched = domains.levels(policy)
+    for coarser in searched[: searched.index(level) : -1]:
+        above = domains.of_level(coarser, asked.resource, supply.table, policy).codes
+        keys.append(np.bincount(above, weights=units).astype(np.int64)[above[rows]])
+    left = np.bincount(codes, weights=units).astype(np.int64)[fitting]
+    keys.append(left)
+    if level == Level.NODE:
+        keys.append(spread.damage(left, asked.podset.count * asked.podset.units_per_pod))
+    return fitting[np.lexsort(keys)]

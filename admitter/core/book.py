@@ -12,15 +12,17 @@ book is no more than the table in which the newest record stands.
 
 import dataclasses
 
-from admitter.core import lifecycle, offers, order, recover
+from admitter.core import holdings, lifecycle, offers, order, recover
+from admitter.core.answered import Answered
 from admitter.core.estate import Estate
+from admitter.core.prospects import Prospects
 from admitter.core.recover import Fate, Orphan
 from admitter.model.decision import Event, Explanation, Grant, Policy
 from admitter.model.gang import Gang, Member
 from admitter.model.lease import Lease, NodeLease
 from admitter.model.nodecapacity import ClusterView
+from admitter.model.queue import Ask, QueueState
 from admitter.model.record import GangRecord, GangState, Terms, node_leases
-from admitter.model.supply import Supply
 from muster.model.vocabulary import EndReason
 
 _MAX_ENDED = 10_000
@@ -46,7 +48,9 @@ class Book:
         self.estate = Estate(terms.prefix, self.events)
         self._policy = policy
         self._layout = offers.Layout(policy)
-        self._answered: tuple[tuple[order.Ask, ...], Supply] | None = None
+        self._prospects = Prospects()
+        self._queue = QueueState()
+        self._answered: Answered | None = None
         """The last question that the queue put: the same one gets the same answer."""
         self._arrivals = 0
         self._lease_number = 0
@@ -133,24 +137,33 @@ class Book:
 
     def _serve(self, view: ClusterView, now: float, claiming: frozenset[str]) -> None:
         """Answer the queue."""
-        asks = [
-            order.Ask(gang=record.gang, arrival=record.arrival)
+        asks = tuple(
+            Ask(
+                gang=record.gang,
+                arrival=record.arrival,
+                asked_at=record.timeline.asked.at,
+                standing=record.standing,
+            )
             for record in self.waiting()
             if record.key not in claiming
-        ]
+        )
         if not asks:
             return
         if self.is_open(now):
-            question = (tuple(asks), self._layout.supply(view, self.leases()))
-            if _is_same(question, self._answered):
+            claims = holdings.claims(self.records.values()) if view.facts is not None else {}
+            supply, ideal = self._layout.supply(view, self.leases(), claims)
+            held = holdings.of(self.records.values(), self._policy.queue, now)
+            if self._answered is not None and self._answered.covers(asks, supply, held, now):
                 return
-            self._answered = question
-            answers = order.decide(asks, question[1], self._layout.ideal(view), self._policy)
+            scene = order.Scene(supply=supply, ideal=ideal, holdings=held, now=now)
+            outcome = order.decide(asks, scene, self._policy, self._queue, self._prospects)
+            self._queue, answers = outcome.state, outcome.answers
+            self._answered = Answered(asks=asks, supply=supply, holdings=held, again_at=outcome.again_at)
         else:
             detail = (
                 f"term {self.terms.term} listens to the nodes and clients of the last one before it grants anything"
             )
-            answers = order.closed(asks, self.terms.opens_at, detail)
+            answers = order.closed(asks, self._policy, now, self.terms.opens_at, detail)
         for answer in answers:
             record = self.records[answer.gang.full_name]
             match answer.answer:
@@ -282,9 +295,3 @@ class Book:
     def _note(self, kind: str, record: GangRecord, actor: str, rule: str, detail: str) -> None:
         lease_id = record.lease.id if record.lease is not None else ""
         self.events.append(Event(kind=kind, gang=record.key, actor=actor, rule=rule, detail=detail, lease_id=lease_id))
-
-
-def _is_same(
-    question: tuple[tuple[order.Ask, ...], Supply], before: tuple[tuple[order.Ask, ...], Supply] | None
-) -> bool:
-    return before is not None and question[0] == before[0] and question[1].nodes == before[1].nodes

@@ -1,59 +1,73 @@
-"""How many pods of a podset one node can take, and on which of its resources.
+"""How many pods of a podset every node can take, and why a node takes none.
 
-Input: a podset and a node's offers, less what the same plan has already used. Output: Room, or the Exclusion that says why
-not one pod fits.
+Input: a podset and a supply, less what the same plan has already used. Output: Rooms, one number a row; for one row, the
+Exclusion that says why it has none.
 
 Invariant: units come from `strict`; `lenient` serves only a gang of one restartable pod. Replicas serve only the class
-`shared`. A level is held only if every device that the kubelet may pick satisfies it.
+`shared`. A level is held only if every device that the kubelet may pick satisfies it. A node that refuses the pod, or has
+no pod slot, cpu, memory or other resource left for it, has no room.
 
-Why one function for both questions: admit.py searches with `room` and checks a standing lease with `room`, so that a
+Why one function for both questions: admit.py searches with `rooms` and checks a standing lease with `rooms`, so that a
 final check can never be weaker than the search (kueue#14437).
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from admitter.model.decision import Exclusion
+import numpy as np
+
+from admitter.core.supply import Supply
+from admitter.core.table import Mask, Numbers, Table, Traits
 from admitter.model.gang import Gang, GpuRequest, Level, MigRequest, PodClass, Podset, ResourceRequest
-from admitter.model.supply import NodeOffers, Offer
+from admitter.model.lease import Placement
+from admitter.model.nodefacts import POD_SLOTS
 
 Limits = Mapping[tuple[str, str, str], int]
-NOTHING_USED: Mapping[tuple[str, str], int] = {}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """Pods that one resource of the node can take."""
-
-    offer: Offer
-    pods: int
-    units: int
-    """Units it has left, in whole pods or not."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What a node has for a podset, smallest shape first."""
-
-    node: str
-    options: tuple[Option, ...]
-    pods: int
-    units: int
+Used = Mapping[str, Numbers]
+"""Resource -> units that the same plan has taken, by row."""
+NOTHING_USED: Used = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A podset in the terms that `room` needs."""
+    """A podset in the terms that `rooms` needs."""
 
     podset: Podset
     resource: str
     """The resource that is asked for, in words for a person where several may serve."""
     takes_risk: bool
-    level: Level | None
-    """The level that must hold."""
+    level: str
+    """The level that must hold; empty: none."""
+    is_wishful: bool
+    """Only nodes that fit all that the pod or the node would rather have."""
+
+    @property
+    def is_one_device(self) -> bool:
+        """True if there is nothing to be joined to."""
+        return self.podset.count * self.podset.units_per_pod == 1
 
 
-def question(gang: Gang, podset: Podset, gpu_resource: str, level: Level | None) -> Question:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One resource that may serve a podset, by row."""
+
+    resource: str
+    pods: Numbers
+    """Most pods on it, whatever else the pods ask for."""
+    units: Numbers
+    """Units it has left, in whole pods or not, on rows that may use it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """What the rows have for a podset, smallest shape first."""
+
+    options: tuple[Option, ...]
+    pods: Numbers
+    units: Numbers
+
+
+def question(gang: Gang, podset: Podset, gpu_resource: str, level: str, *, is_wishful: bool = False) -> Question:
     """Return the question that a podset puts to every node."""
     match podset.request:
         case GpuRequest():
@@ -67,107 +81,162 @@ def question(gang: Gang, podset: Podset, gpu_resource: str, level: Level | None)
         resource=resource,
         takes_risk=podset.pod_class is PodClass.RESTARTABLE and gang.pods == 1,
         level=level,
+        is_wishful=is_wishful,
     )
 
 
-def may_use(asked: Question, offer: Offer) -> str:
-    """Return an empty text if the podset may use the offer, whatever its size, or the reason why not."""
-    match asked.podset.request:
-        case GpuRequest() | ResourceRequest():
-            if offer.resource != asked.resource:
-                return "NoSuchResource"
-            if isinstance(asked.podset.request, GpuRequest) and not offer.whole:
-                return "WrongShape"
-        case MigRequest(compute_slices=slices, min_memory_bytes=memory):
-            if offer.mig is None or offer.mig.compute_slices < slices or offer.mig.memory_bytes < memory:
-                return "NoSuchResource"
-    if offer.shared and asked.podset.pod_class is not PodClass.SHARED:
-        return "Replicas"
-    return ""
-
-
-def domain(asked: Question, node: str, offer: Offer) -> str:
-    """Return the domain of the asked level that the offer lies in; empty: in none that would hold."""
-    is_one_device = asked.podset.count * asked.podset.units_per_pod == 1
-    match asked.level:
-        case None:
-            return "any"
-        case Level.NODE:
-            return node
-        case Level.ISLAND:
-            return f"{node}/{offer.island}" if offer.island or is_one_device else ""
-        case Level.CLIQUE:
-            return offer.clique or (node if is_one_device else "")
-
-
-def room(
+def rooms(
     asked: Question,
-    node: NodeOffers,
-    used: Mapping[tuple[str, str], int] = NOTHING_USED,
+    supply: Supply,
+    used: Used = NOTHING_USED,
     *,
-    within: str = "",
+    rows: Numbers | None = None,
     limits: Limits | None = None,
-) -> Room | Exclusion:
-    """Return what the node has for the podset, or why it has nothing.
+) -> Rooms:
+    """Return what the rows (all, or only `rows`, in that order) have for the podset.
 
-    `used` are units of (node, resource) that the same plan has taken; `within` names the one domain that counts (empty:
-    all); `limits` are the most pods of (podset, node, resource), for a check of given places.
+    `limits` are the most pods of (podset, node, resource), for a check of given places.
     """
-    options = []
-    refusals = []
-    for offer in _candidates(asked, node):
-        resource = offer.resource
-        if reason := may_use(asked, offer):
-            if reason != "NoSuchResource":
-                refusals.append(_refused(node.node, offer, reason, _WORDS[reason]))
-            continue
-        place = domain(asked, node.node, offer)
-        if not place or (within and place != within):
-            refusals.append(_refused(node.node, offer, "Topology", f"free devices are not in one {asked.level}"))
-            continue
-        whole = max(offer.strict, offer.lenient) if asked.takes_risk else offer.strict
-        units = max(0, whole - used.get((node.node, resource), 0))
-        pods = units // asked.podset.units_per_pod
-        if limits is not None:
-            pods = min(pods, limits.get((asked.podset.name, node.node, resource), 0))
-        if pods:
-            options.append(Option(offer=offer, pods=pods, units=units))
-        elif units:
-            refusals.append(
-                _refused(node.node, offer, "TooSmall", f"{asked.podset.units_per_pod} a pod, {units} admissible")
+    table = supply.table
+    where = slice(None) if rows is None else rows
+    count = len(table.names) if rows is None else len(rows)
+    options = tuple(_option(asked, table, name, used, where, limits) for name in candidates(asked, table))
+    nothing = np.zeros(count, dtype=np.int64)
+    may = _may(asked, table, where, count)
+    pods = sum((option.pods for option in options), nothing)
+    units = sum((option.units for option in options), nothing)
+    for resource, need in beside(asked, table):
+        left = table.column(resource)[where] - _used(used, resource, where)
+        pods = np.minimum(pods, np.maximum(left, 0) // need)
+    return Rooms(options=options, pods=np.where(may, pods, 0), units=np.where(may, units, 0))
+
+
+def candidates(asked: Question, table: Table) -> list[str]:
+    """Return the resources that may serve, smallest shape first."""
+    if not isinstance(asked.podset.request, MigRequest):
+        return [asked.resource] if asked.resource in table.units else []
+    sizes = {
+        resource: (int(traits.slices.max(initial=0)), int(traits.memory.max(initial=0)), resource)
+        for resource, traits in table.traits.items()
+        if traits.slices.any()
+    }
+    return sorted(sizes, key=sizes.__getitem__)
+
+
+def beside(asked: Question, table: Table) -> Iterator[tuple[str, int]]:
+    """Yield what each pod takes beside its devices, if there is an API server to say what is left of it."""
+    if table.marks is None:
+        return
+    for resource, need in asked.podset.requests.items():
+        if need > 0 and resource not in (asked.resource, POD_SLOTS):
+            yield resource, need
+    yield POD_SLOTS, 1
+
+
+def fill(
+    asked: Question, supply: Supply, found: Rooms, index: int, row: int, pods: int, used: Used
+) -> Iterator[Placement]:
+    """Put pods on a row's options, smallest shape first; `index` is the row's place in `found`."""
+    name, each = supply.table.names[row], asked.podset.units_per_pod
+    offers = supply.nodes[name].offers
+    for option in found.options:
+        taken = min(pods, int(option.pods[index]))
+        if taken:
+            devices = offers[option.resource].devices if option.resource in offers else ()
+            first = int(used[option.resource][row]) if option.resource in used else 0
+            yield Placement(
+                podset=asked.podset.name,
+                node=name,
+                resource=option.resource,
+                pods=taken,
+                units_per_pod=each,
+                forecast=devices[first : first + taken * each],
             )
-        else:
-            refusals.append(_refused(node.node, offer, offer.reason, offer.detail))
-    if options:
-        return Room(
-            node=node.node,
-            options=tuple(options),
-            pods=sum(option.pods for option in options),
-            units=sum(option.units for option in options),
-        )
-    if refusals:
-        return refusals[0]
-    return Exclusion(node=node.node, resource=asked.resource, reason="NoSuchResource", detail="not on this node")
+            pods -= taken
 
 
-_WORDS = {
-    "WrongShape": "MIG instances, not whole GPUs",
-    "Replicas": "replicas of shared GPUs; class is not shared",
-}
+def usable(asked: Question, table: Table, resource: str) -> Mask:
+    """Return the rows whose offer of a resource the podset may use, whatever its size."""
+    traits = table.traits.get(resource)
+    if traits is None:
+        # Nobody's agent knows it: the API server's arithmetic is all there is.
+        return table.column(resource) > 0
+    may = traits.is_reported.copy()
+    match asked.podset.request:
+        case GpuRequest():
+            may &= traits.is_whole
+        case MigRequest(compute_slices=slices, min_memory_bytes=memory):
+            may &= (traits.slices >= slices) & (traits.memory >= memory) & (traits.slices > 0)
+        case ResourceRequest():
+            may |= ~traits.is_reported & (table.column(resource) > 0)
+    if asked.podset.pod_class is not PodClass.SHARED:
+        may &= ~traits.is_shared
+    return may
 
 
-def _candidates(asked: Question, node: NodeOffers) -> Sequence[Offer]:
-    """Return the offers that may matter, smallest shape first."""
-    if isinstance(asked.podset.request, MigRequest):
-        return sorted(node.offers.values(), key=_smallest_first)
-    named = node.offers.get(asked.resource)
-    return () if named is None else (named,)
+def _option(
+    asked: Question, table: Table, resource: str, used: Used, where: slice | Numbers, limits: Limits | None
+) -> Option:
+    each = asked.podset.units_per_pod
+    may = (usable(asked, table, resource) & holds_level(asked, table, resource))[where]
+    left = table.column(resource, takes_risk=asked.takes_risk)[where] - _used(used, resource, where)
+    units = np.where(may, np.maximum(left, 0), 0)
+    pods = units // each
+    traits = table.traits.get(resource)
+    if traits is not None and traits.numa_size.any():
+        pods = np.minimum(pods, _aligned(traits, each, where, _used(used, resource, where)))
+    if limits is not None:
+        most = np.zeros(len(table.names), dtype=np.int64)
+        for (podset, node, name), count in limits.items():
+            if podset == asked.podset.name and name == resource and node in table.row:
+                most[table.row[node]] = count
+        pods = np.minimum(pods, most[where])
+    return Option(resource=resource, pods=pods, units=units)
 
 
-def _refused(node: str, offer: Offer, reason: str, detail: str) -> Exclusion:
-    return Exclusion(node=node, resource=offer.resource, reason=reason, detail=detail, free=offer.own)
+def holds_level(asked: Question, table: Table, resource: str) -> Mask:
+    """Return the rows on which every device that the kubelet may pick lies in one domain of the asked level."""
+    everywhere = np.ones(len(table.names), dtype=np.bool_)
+    traits = table.traits.get(resource)
+    if asked.level not in (Level.ISLAND, Level.CLIQUE) or asked.is_one_device:
+        return everywhere
+    if traits is None:
+        return ~everywhere
+    joined = traits.has_island
+    if asked.podset.count == 1:
+        # The kubelet itself keeps one pod within a NUMA node, whichever that is.
+        joined = joined | (traits.has_numa_islands & (traits.numa_size >= asked.podset.units_per_pod))
+    if asked.level == Level.CLIQUE:
+        joined = joined | (traits.clique >= 0)
+    # MIG instances have no path to each other (topology.md section 3).
+    return joined & traits.is_whole
 
 
-def _smallest_first(offer: Offer) -> tuple[int, int, str]:
-    shape = offer.mig
-    return (shape.compute_slices, shape.memory_bytes, offer.resource) if shape else (0, 0, offer.resource)
+def _aligned(traits: Traits, each: int, where: slice | Numbers, used: Numbers | int) -> Numbers:
+    """Return the most pods that the kubelet lets in, where its Topology Manager refuses pods over too many NUMA nodes."""
+    size, numa = traits.numa_size[where], np.maximum(traits.numa[where] - np.expand_dims(used, -1), 0)
+    within = (numa // each).sum(axis=1)
+    # More than one NUMA node holds: it must be as few as the machine allows, and then they must be wholly free.
+    spans = -(-each // np.maximum(size, 1))
+    across = (numa >= size[:, None]).sum(axis=1) // np.maximum(spans, 1)
+    aligned = np.where(spans <= 1, within, np.where(traits.is_single_numa[where], 0, across))
+    return np.where(size > 0, aligned, np.iinfo(np.int64).max)
+
+
+def _may(asked: Question, table: Table, where: slice | Numbers, count: int) -> Mask:
+    if table.marks is None:
+        return np.ones(count, dtype=np.bool_)
+    may = table.marks.refused(asked.podset.constraints) < 0
+    if asked.is_wishful:
+        may = may & table.marks.wished(asked.podset.constraints)
+    return may[where]
+
+
+def _used(used: Used, resource: str, where: slice | Numbers) -> Numbers | int:
+    return used[resource][where] if resource in used else 0
+
+
+def has_wishes(asked: Sequence[Question], table: Table) -> bool:
+    """Return whether there is anything that a pod or a node would rather have."""
+    marks = table.marks
+    return marks is not None and any(not marks.wished(question.podset.constraints).all() for question in asked)

@@ -1,40 +1,40 @@
 """Lay out what the nodes of one view can still give.
 
-Input: a ClusterView, the leases that stand, policy. Output: a Supply.
+Input: a ClusterView, the leases that stand, what their pods claim beside devices, policy. Output: a Supply.
 
 Invariant: an offer's units never exceed the node's own admit less what is leased there and not yet counted; a node that
-is stale, or a resource whose admit is unknown, offers 0 and says why.
+is stale, or a resource whose admit is unknown, offers 0 and says why. Of a resource that no agent reports, what is left is
+the Node's allocatable less the requests of its bound pods and of leased pods that are not bound yet.
 
-Why a layout of its own: readings, verdicts and topology are looked at once per decision pass, not once per gang and node.
+Why a layout of its own: readings, verdicts and topology are looked at when a node changes, not once per gang and node.
 
-Not here: whether a podset may use an offer (fit.py).
+Not here: whether a podset may use an offer (fit.py), and what the devices of an offer are (shapes.py).
 """
 
-import dataclasses
-import re
-import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from admitter.core import shapes, table
+from admitter.core.supply import Supply
+from admitter.core.table import Table
 from admitter.model import nodecapacity
 from admitter.model.decision import Policy
-from admitter.model.lease import NodeLease, Placement
+from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView, NodeState
-from admitter.model.supply import MigShape, NodeOffers, Offer, Supply
+from admitter.model.nodefacts import POD_SLOTS, Claim, NodeFacts
+from admitter.model.supply import NodeOffers, Offer
 from muster.model import codec
 from muster.model.reading import Known, Reading, Unknown
-from muster.model.report import Finding, ResourceReport, Topology, Verdict, worst
-from muster.model.vocabulary import Reason
+from muster.model.report import Finding, ResourceReport, Verdict, worst
 
 Leases = Mapping[str, Sequence[NodeLease]]
 """Node -> its leases."""
+Claims = Mapping[str, Sequence[Claim]]
+"""Node -> what leased pods take beside devices."""
 
 NOTHING_BACK: Mapping[tuple[str, str], int] = {}
-
-_MIG_NAME = re.compile(r"mig-(?:\d+c\.)?(\d+)g\.(\d+)gb")
-# An instance can be smaller than its name: 20.0 GiB were captured behind 1g.24gb, 0.89 of it (topology.md section 3).
-_MEMORY_OF_NAME = 0.89e9
-_REPLICA_MARK = "::"
-"""The device plugin's separator between a GPU and its replica number."""
+NO_CLAIMS: Claims = {}
+_FAULTLESS = frozenset({Verdict.OK, Verdict.UNDER, Verdict.CONTENDED})
+"""Verdicts under which what a holder gives back will be admitted again."""
 
 
 def of_view(
@@ -44,16 +44,18 @@ def of_view(
     *,
     nodes: Iterable[str] | None = None,
     back: Mapping[tuple[str, str], int] = NOTHING_BACK,
+    claims: Claims = NO_CLAIMS,
 ) -> Supply:
     """Return what the nodes (or only `nodes`) can give.
 
     `back` are units of (node, resource) that count as free although a pod holds them: they may be the asking gang's own.
     """
     names = sorted(view.nodes if nodes is None else set(nodes) & set(view.nodes))
-    return Supply(
-        version=view.version,
-        nodes=codec.freeze({name: _of_node(view, name, leases.get(name, ()), policy, back) for name in names}),
+    laid = codec.freeze(
+        {name: _of_node(view, name, leases.get(name, ()), claims.get(name, ()), policy, back) for name in names}
     )
+    by_column = table.of_nodes(laid, has_facts=view.facts is not None, is_ideal=False)
+    return Supply(version=view.version, nodes=laid, table=by_column, start=by_column)
 
 
 class Layout:
@@ -61,126 +63,134 @@ class Layout:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._now: dict[str, tuple[tuple[object, ...], NodeOffers]] = {}
-        self._ideal: dict[str, tuple[tuple[object, ...], NodeOffers]] = {}
+        self._seen: dict[str, tuple[object, ...]] = {}
+        self._now = _Sheet(is_ideal=False)
+        self._ideal = _Sheet(is_ideal=True)
 
-    def supply(self, view: ClusterView, leases: Leases) -> Supply:
-        """Return what `of_view` returns."""
-
-        def mark(name: str, state: NodeState) -> tuple[object, ...]:
-            return (state.report, state.topology, view.is_stale(name), leases.get(name, ()))
-
-        def lay_out(name: str, _: NodeState) -> NodeOffers:
-            return _of_node(view, name, leases.get(name, ()), self._policy, NOTHING_BACK)
-
-        self._now = _renewed(self._now, view, mark, lay_out)
-        return _supply(view, self._now)
-
-    def ideal(self, view: ClusterView) -> Supply:
-        """Return what the nodes could give if all were idle and well: whether a gang can ever fit."""
-        self._ideal = _renewed(self._ideal, view, lambda _, state: (state.report, state.topology), _ideal_of_node)
-        return _supply(view, self._ideal)
-
-
-Laid = dict[str, tuple[tuple[object, ...], NodeOffers]]
-
-
-def _renewed(
-    known: Laid,
-    view: ClusterView,
-    mark: Callable[[str, NodeState], tuple[object, ...]],
-    lay_out: Callable[[str, NodeState], NodeOffers],
-) -> Laid:
-    result: Laid = {}
-    for name in sorted(view.nodes):
-        state = view.nodes[name]
-        fresh, before = mark(name, state), known.get(name)
-        result[name] = before if before is not None and before[0] == fresh else (fresh, lay_out(name, state))
-    return result
+    def supply(self, view: ClusterView, leases: Leases, claims: Claims = NO_CLAIMS) -> tuple[Supply, Supply]:
+        """Return what the nodes can give now, and what they could give if all were idle and well."""
+        facts = view.facts or {}
+        seen: dict[str, tuple[object, ...]] = {}
+        before = self._seen
+        now: dict[str, NodeOffers] = {}
+        ideal: dict[str, NodeOffers] = {}
+        at, ttl = view.now, view.node_ttl_seconds
+        for name, state in view.nodes.items():
+            mine = leases.get(name, ())
+            mark = (state, at - state.heard_at > ttl, mine, claims.get(name, ()), facts.get(name))
+            seen[name] = mark
+            known = before.get(name)
+            if known is not None and known[0] is state and known == mark:
+                continue
+            if known is not None and _is_same(known, mark):
+                continue
+            now[name] = _of_node(view, name, mine, claims.get(name, ()), self._policy, NOTHING_BACK)
+            ideal[name] = _ideal_of_node(name, state, facts.get(name))
+        gone = before.keys() - seen.keys()
+        self._seen = seen
+        has_facts = view.facts is not None
+        return (
+            self._now.turned(view.version, now, gone, has_facts=has_facts),
+            self._ideal.turned(view.version, ideal, gone, has_facts=has_facts),
+        )
 
 
-def _supply(view: ClusterView, laid: Laid) -> Supply:
-    return Supply(
-        version=view.version, nodes=types.MappingProxyType({name: offers for name, (_, offers) in laid.items()})
-    )
+def _is_same(known: tuple[object, ...], mark: tuple[object, ...]) -> bool:
+    """Return whether a node differs only in what no offer depends on: when it was heard, its sequence."""
+    before, state = known[0], mark[0]
+    assert isinstance(before, NodeState)
+    assert isinstance(state, NodeState)
+    return known[1:] == mark[1:] and before.topology == state.topology and before.report == state.report
 
 
-def _ideal_of_node(name: str, state: NodeState) -> NodeOffers:
+class _Sheet:
+    """The newest offers of all nodes and their table."""
+
+    def __init__(self, *, is_ideal: bool) -> None:
+        self._is_ideal = is_ideal
+        self._nodes: dict[str, NodeOffers] = {}
+        self._table: Table | None = None
+
+    def turned(self, version: int, fresh: Mapping[str, NodeOffers], gone: Iterable[str], *, has_facts: bool) -> Supply:
+        """Take the nodes that were laid out anew, and return the supply."""
+        before = self._nodes
+        nodes = before if not fresh and not gone else dict(before)
+        for name in gone:
+            nodes.pop(name, None)
+        # Kept where it says the same: the table then shares its columns.
+        nodes.update({name: offers for name, offers in fresh.items() if before.get(name) != offers})
+        if self._table is None or (self._table.marks is not None) is not has_facts:
+            self._table = table.of_nodes(nodes, has_facts=has_facts, is_ideal=self._is_ideal)
+        else:
+            self._table = table.renewed(self._table, before, nodes, is_ideal=self._is_ideal)
+        self._nodes = nodes
+        return Supply(version=version, nodes=nodes, table=self._table, start=self._table)
+
+
+def _ideal_of_node(name: str, state: NodeState, facts: NodeFacts | None) -> NodeOffers:
     devices = tuple(gpu.uuid for gpu in state.topology.gpus)
     offers = {}
     for resource, report in state.report.resources.items():
         sizes = (report.capacity, report.allocatable, report.advertised, report.present, report.admit_lenient)
         units = max((size.value for size in sizes if isinstance(size, Known)), default=0)
-        offers[resource] = _shaped(resource, report, state.topology, devices, strict=units, lenient=units)
-    return NodeOffers(node=name, offers=codec.freeze(offers))
-
-
-def less(supply: Supply, placements: Iterable[Placement]) -> Supply:
-    """Return the supply without the units of new placements."""
-    nodes = dict(supply.nodes)
-    for placement in placements:
-        offers = dict(nodes[placement.node].offers)
-        offer = offers[placement.resource]
-        offers[placement.resource] = dataclasses.replace(
-            offer,
-            strict=max(0, offer.strict - placement.units),
-            lenient=max(0, offer.lenient - placement.units),
-            reason="Full",
-            detail="leased in this pass",
+        offers[resource] = Offer(
+            resource=resource,
+            strict=units,
+            lenient=units,
+            shape=shapes.shape(resource, report, state.topology, devices, facts),
         )
-        nodes[placement.node] = NodeOffers(node=placement.node, offers=codec.freeze(offers))
-    return Supply(version=supply.version, nodes=codec.freeze(nodes))
-
-
-def without(supply: Supply, held: frozenset[tuple[str, str]], holder: str) -> Supply:
-    """Return the supply without the (node, resource) pairs that are kept for a gang at the head of the queue."""
-    nodes = dict(supply.nodes)
-    for name in {node for node, _ in held} & set(nodes):
-        offers = {
-            resource: dataclasses.replace(offer, strict=0, lenient=0, reason="HeldForOthers", detail=f"for {holder}")
-            if (name, resource) in held
-            else offer
-            for resource, offer in nodes[name].offers.items()
-        }
-        nodes[name] = NodeOffers(node=name, offers=codec.freeze(offers))
-    return Supply(version=supply.version, nodes=codec.freeze(nodes))
-
-
-def mig_shape(resource: str) -> MigShape | None:
-    """Return what a MIG resource's name promises at least.
-
-    >>> mig_shape("nvidia.com/mig-2g.20gb").compute_slices
-    2
-    >>> mig_shape("nvidia.com/gpu")
-    """
-    found = _MIG_NAME.search(resource)
-    if found is None:
-        return None
-    return MigShape(compute_slices=int(found[1]), memory_bytes=int(int(found[2]) * _MEMORY_OF_NAME))
+    rest = {} if facts is None else {key: units for key, units in facts.allocatable.items() if key not in offers}
+    return NodeOffers(node=name, offers=codec.freeze(offers), rest=codec.freeze(rest), facts=facts)
 
 
 def _of_node(
     view: ClusterView,
     name: str,
     leases: Sequence[NodeLease],
+    claims: Sequence[Claim],
     policy: Policy,
     back: Mapping[tuple[str, str], int],
 ) -> NodeOffers:
     state = view.nodes[name]
     stale = view.is_stale(name)
+    facts = None if view.facts is None else view.facts.get(name)
+    claimed = _claimed(facts, claims)
     offers = {}
     for resource, report in state.report.resources.items():
-        held = nodecapacity.outstanding(report, leases, resource) - back.get((name, resource), 0)
+        leased = nodecapacity.outstanding(report, leases, resource)
+        held = leased + claimed.get(resource, 0) - back.get((name, resource), 0)
         reason, detail = _why_nothing(view, state, report, held, is_stale=stale)
-        strict = 0 if stale else _less(report.admit_strict, held)
-        risky = _less(report.admit_lenient, held) if _risk_is_taken(report, policy) and not stale else 0
-        offers[resource] = dataclasses.replace(
-            _shaped(resource, report, state.topology, report.free_devices, strict=strict, lenient=risky),
+        offers[resource] = Offer(
+            resource=resource,
+            strict=0 if stale else _less(report.admit_strict, held),
+            lenient=_less(report.admit_lenient, held) if _risk_is_taken(report, policy) and not stale else 0,
             own=0 if stale else _less(report.admit_strict, 0),
             reason=reason,
             detail=detail,
+            devices=report.free_devices,
+            grows=not stale and report.verdict in _FAULTLESS and isinstance(report.admit_strict, Known),
+            shape=shapes.shape(resource, report, state.topology, report.free_devices, facts, held=max(0, leased)),
         )
-    return NodeOffers(node=name, offers=codec.freeze(offers))
+    rest = {} if facts is None else _rest(facts, claimed, offers)
+    return NodeOffers(node=name, offers=codec.freeze(offers), rest=codec.freeze(rest), facts=facts)
+
+
+def _claimed(facts: NodeFacts | None, claims: Sequence[Claim]) -> dict[str, int]:
+    """Return what leased pods will take that the node's facts do not contain yet."""
+    total: dict[str, int] = {}
+    for claim in claims if facts is not None else ():
+        pods = claim.outstanding(facts) if facts is not None else 0
+        for resource, units in {**claim.requests, POD_SLOTS: 1}.items():
+            total[resource] = total.get(resource, 0) + units * pods
+    return total
+
+
+def _rest(facts: NodeFacts, claimed: Mapping[str, int], offers: Mapping[str, Offer]) -> dict[str, int]:
+    return {
+        resource: max(0, units - facts.requested.get(resource, 0) - claimed.get(resource, 0))
+        for resource, units in facts.allocatable.items()
+        if resource not in offers
+    }
 
 
 def _less(admit: Reading[int], held: int) -> int:
@@ -224,29 +234,3 @@ def _cause(findings: tuple[Finding, ...]) -> str:
         return ""
     named = worst(tuple(finding.verdict for finding in findings))
     return min(finding.reason for finding in findings if finding.verdict is named)
-
-
-def _shaped(
-    resource: str, report: ResourceReport, topology: Topology, devices: tuple[str, ...], *, strict: int, lenient: int
-) -> Offer:
-    islands = {gpu.uuid: gpu.island for gpu in topology.gpus}
-    cliques = {gpu.uuid: gpu.clique for gpu in topology.gpus}
-    return Offer(
-        resource=resource,
-        strict=strict,
-        lenient=lenient,
-        devices=devices,
-        shared=resource.endswith(".shared")
-        or any(_REPLICA_MARK in device for device in devices)
-        or any(finding.reason == Reason.REPLICAS for finding in report.findings),
-        whole=not any(device.startswith("MIG-") for device in devices),
-        mig=mig_shape(resource),
-        island=_common(devices, islands),
-        clique=_common(devices, cliques),
-    )
-
-
-def _common(devices: tuple[str, ...], domains: Mapping[str, str]) -> str:
-    """Return the one domain of all devices; empty if there are several, none, or a device of unknown domain."""
-    found = {domains.get(device, "") for device in devices}
-    return found.pop() if len(found) == 1 else ""

@@ -1,31 +1,29 @@
 """Take one decision over the whole queue, from one supply.
 
-Input: the waiting gangs, what the nodes can give, what they could ever give. Output: an answer for every gang.
+Input: the waiting gangs, what the nodes can give now and could ever give, what every gang holds and until when, what was
+remembered. Output: an answer for every gang, what to remember, and when the answer can change by itself.
 
-Order: priority, then first come. The first gang in that order that has no place becomes the head; nobody behind it may
-take units of a resource that it could use on that node, so it cannot be overtaken for ever. A gang larger than the fleet
-could ever serve holds nobody up.
+Order: priority, then first come; a gang that has waited for `ageing_seconds` goes before all that have not. The first gang
+that finds no place, and could ever have one, gets a reservation (shadow.py). Whoever comes after it takes what the
+reservation leaves for ever, or anything that it says to give back before the reservation starts (EASY backfill).
 
-Why so strict: without a runtime estimate any smaller gang could delay the head. Backfill that cannot delay it (EASY,
-topology.md section 5.3) needs `max_runtime` and the running gangs' ends, and replaces the one line that sets the units aside.
+Invariants: a gang that passes cannot delay the reservation, if it ends when it said; a namespace that ran longer than it
+said has no such right for a while. A gang that could never fit, is on strike, or is at its namespace's limit holds nobody up.
+A refused kind of gang is refused for the rest of the pass: what is there only gets less.
+
+Not here: the strikes (standing.py holds their outcome), and preemption: there is none.
 """
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from admitter.core import admit, explain, offers
-from admitter.model.decision import Explanation, Grant, Policy
-from admitter.model.gang import Gang
-from admitter.model.supply import Supply
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """A gang that waits."""
-
-    gang: Gang
-    arrival: int
-    """Rises with every gang that asks."""
+from admitter.core import admit, explain, shadow, signature
+from admitter.core.prospects import Prospects
+from admitter.core.supply import Supply
+from admitter.model.decision import Explanation, Grant, Policy, Shortfall
+from admitter.model.gang import Gang, GpuRequest
+from admitter.model.queue import Ask, Holding, QueueState, Reservation, runtime_seconds
+from muster.model import codec
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,45 +32,234 @@ class Answer:
     answer: Grant | Explanation
 
 
-def queue(asks: Iterable[Ask]) -> list[Ask]:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a decision looks at, beside the queue."""
+
+    supply: Supply
+    ideal: Supply
+    """What the nodes could give if all were idle and well."""
+    holdings: tuple[Holding, ...] = ()
+    now: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    answers: tuple[Answer, ...]
+    state: QueueState
+    again_at: float | None
+    """When the same question can get another answer."""
+
+
+def queue(asks: Iterable[Ask], policy: Policy, now: float) -> list[Ask]:
     """Return the gangs in the order in which they are served."""
-    return sorted(asks, key=lambda ask: (-ask.gang.priority, ask.arrival))
+    return sorted(asks, key=lambda ask: (not _is_aged(ask, policy, now), -ask.gang.priority, ask.arrival))
 
 
-def decide(asks: Iterable[Ask], supply: Supply, ideal: Supply, policy: Policy) -> tuple[Answer, ...]:
+def decide(
+    asks: Sequence[Ask],
+    scene: Scene,
+    policy: Policy,
+    state: QueueState | None = None,
+    prospects: Prospects | None = None,
+) -> Outcome:
     """Answer every gang of the queue, in order."""
-    answers: list[Answer] = []
-    open_supply = supply
-    head: Gang | None = None
-    position = 0
-    for ask in queue(asks):
-        plan = admit.plan(ask.gang, open_supply, policy)
-        if isinstance(plan, Grant):
-            supply, open_supply = offers.less(supply, plan.placements), offers.less(open_supply, plan.placements)
-            answers.append(Answer(gang=ask.gang, answer=plan))
-            continue
-        position += 1
-        if head is None:
-            answers.append(Answer(gang=ask.gang, answer=explain.shortfall(ask.gang, plan, position, policy)))
-        else:
-            answers.append(Answer(gang=ask.gang, answer=_refusal(ask.gang, supply, head, position, policy)))
-        if head is None and isinstance(admit.plan(ask.gang, ideal, policy), Grant):
-            head = ask.gang
-            open_supply = offers.without(open_supply, admit.may_use(head, open_supply, policy), head.full_name)
-    return tuple(answers)
+    known = QueueState() if state is None else state
+    turn = _Pass(scene, policy, _renewed(known, scene, policy), prospects or Prospects())
+    answers = tuple(turn.answer(ask) for ask in queue(asks, policy, scene.now))
+    after = dataclasses.replace(turn.state, reservation=turn.reservation)
+    return Outcome(answers=answers, state=after, again_at=_again_at(asks, scene, policy, after))
 
 
-def closed(asks: Sequence[Ask], opens_at: float, detail: str) -> tuple[Answer, ...]:
+def closed(asks: Sequence[Ask], policy: Policy, now: float, opens_at: float, detail: str) -> tuple[Answer, ...]:
     """Answer every gang while a new term grants nothing."""
     return tuple(
         Answer(gang=ask.gang, answer=explain.new_term(ask.gang, position, opens_at, detail))
-        for position, ask in enumerate(queue(asks), start=1)
+        for position, ask in enumerate(queue(asks, policy, now), start=1)
     )
 
 
-def _refusal(gang: Gang, supply: Supply, head: Gang, position: int, policy: Policy) -> Explanation:
-    """Explain by the whole supply: what is kept for the head counts only if it is all that is missing."""
-    plan = admit.plan(gang, supply, policy)
-    if isinstance(plan, Grant):
-        return explain.behind(gang, head, position)
-    return explain.shortfall(gang, plan, position, policy)
+class _Pass:
+    """One walk down the queue."""
+
+    def __init__(self, scene: Scene, policy: Policy, state: QueueState, prospects: Prospects) -> None:
+        self.state = state
+        self.reservation: Reservation | None = None
+        self._scene = scene
+        self._policy = policy
+        self._prospects = prospects
+        self._now = scene.supply
+        self._spare: Supply | None = None
+        """What the reservation leaves, free or not."""
+        self._open = scene.supply
+        """What anybody may take."""
+        self._head: Gang | None = None
+        self._position = 0
+        self._failed: dict[object, Shortfall] = {}
+        self._behind: set[object] = set()
+        self._leased = leased_gpus(scene.holdings, policy)
+
+    def answer(self, ask: Ask) -> Answer:
+        """Return a place for the gang, or why it waits."""
+        grant = self._grant(ask)
+        if grant is not None:
+            return Answer(gang=ask.gang, answer=grant)
+        self._position += 1
+        return Answer(gang=ask.gang, answer=self._refusal(ask))
+
+    def _grant(self, ask: Ask) -> Grant | None:
+        gang = ask.gang
+        if ask.standing.not_before > self._scene.now or self._over_limit(gang) is not None:
+            return None
+        kind = signature.of(gang)
+        if self._is_deep(kind):
+            return None
+        grant = self._plan(gang, kind)
+        if grant is not None:
+            self._take(gang, grant, lasting=True)
+        elif self._may_backfill(gang):
+            plan = self._plan_now(gang, kind)
+            if isinstance(plan, Grant):
+                grant = plan
+                self._take(gang, grant, lasting=False)
+        return grant
+
+    def _plan(self, gang: Gang, kind: object) -> Grant | None:
+        if self._head is None:
+            plan = self._plan_now(gang, kind)
+            return plan if isinstance(plan, Grant) else None
+        if kind in self._behind or kind in self._failed:
+            return None
+        plan = admit.plan(gang, self._open, self._policy)
+        if isinstance(plan, Grant):
+            return plan
+        self._behind.add(kind)
+        return None
+
+    def _plan_now(self, gang: Gang, kind: object) -> Grant | Shortfall:
+        """Plan on all that is free, whoever it is kept for."""
+        if kind in self._failed:
+            return self._failed[kind]
+        plan = admit.plan(gang, self._now, self._policy)
+        if isinstance(plan, Shortfall):
+            self._failed[kind] = plan
+        return plan
+
+    def _may_backfill(self, gang: Gang) -> bool:
+        """Return whether the gang says that it is over before the reservation starts, and is to be believed."""
+        if self.reservation is None or self.reservation.starts_at is None or gang.namespace in self.state.banned:
+            return False
+        seconds = runtime_seconds(gang)
+        if seconds is None:
+            return False
+        return self._scene.now + self._policy.queue.start_seconds + seconds <= self.reservation.starts_at
+
+    def _take(self, gang: Gang, grant: Grant, *, lasting: bool) -> None:
+        """Take a place off; `lasting`: the gang may hold it for ever."""
+        units = gpus(gang, self._policy)
+        self._leased[gang.namespace] = self._leased.get(gang.namespace, 0) + units
+        self._now = self._now.less(gang, grant.placements)
+        if self._spare is None:
+            self._open = self._now
+            return
+        if lasting:
+            self._spare = self._spare.less(gang, grant.placements)
+        self._open = self._now.least(self._spare)
+
+    def _refusal(self, ask: Ask) -> Explanation:
+        gang, position, policy = ask.gang, self._position, self._policy
+        never = self._prospects.never(gang, self._scene.ideal, policy)
+        if never is not None:
+            return explain.never(gang, never, position)
+        if ask.standing.not_before > self._scene.now:
+            return explain.on_strike(gang, ask.standing, position)
+        if (limit := self._over_limit(gang)) is not None:
+            return explain.over_limit(gang, self._leased.get(gang.namespace, 0), limit, position)
+        kind = signature.of(gang)
+        if self._is_deep(kind):
+            return explain.deep(gang, policy.queue.scan_depth, position)
+        plan = self._plan_now(gang, kind)
+        if isinstance(plan, Grant):
+            assert self._head is not None
+            return explain.behind(gang, self._head, position, self.reservation)
+        if self._head is None and ask.standing.may_reserve and self._reserve(ask):
+            return explain.head(gang, plan, position, policy, self.reservation)
+        return explain.shortfall(gang, plan, position)
+
+    def _reserve(self, ask: Ask) -> bool:
+        """Keep a place for the gang from here on; False: there is none to keep."""
+        gang, state, scene = ask.gang, self.state, self._scene
+        if gang.full_name in state.resting:
+            return False
+        future = shadow.Future(self._now, scene.holdings)
+        before = state.reservation
+        if before is not None and (before.gang, before.request_id) != (gang.full_name, gang.request_id):
+            before = None
+        kept = shadow.reserve(gang, future, before, self._policy, scene.now, scene.now - ask.asked_at)
+        if kept is None:
+            return False
+        self._head, self.reservation = gang, kept
+        is_aged = _is_aged(ask, self._policy, scene.now)
+        self._spare = shadow.spare(kept, gang, self._now, future, scene.ideal, self._policy, is_aged=is_aged)
+        self._open = self._now.least(self._spare)
+        return True
+
+    def _is_deep(self, kind: object) -> bool:
+        """Return whether enough kinds of gangs were tried behind the head."""
+        return len(self._behind) >= self._policy.queue.scan_depth and kind not in self._behind | self._failed.keys()
+
+    def _over_limit(self, gang: Gang) -> int | None:
+        """Return the namespace's limit if the gang would go over it."""
+        limits = self._policy.queue.namespace_limits
+        limit = limits.get(gang.namespace, limits.get("*"))
+        units = gpus(gang, self._policy)
+        if limit is None or not units or self._leased.get(gang.namespace, 0) + units <= limit:
+            return None
+        return limit
+
+
+def gpus(gang: Gang, policy: Policy) -> int:
+    """Return the whole GPUs that a gang asks for."""
+    return sum(
+        podset.count * podset.units_per_pod
+        for podset in gang.podsets
+        if isinstance(podset.request, GpuRequest) or getattr(podset.request, "name", "") == policy.gpu_resource
+    )
+
+
+def leased_gpus(holdings: Iterable[Holding], policy: Policy) -> dict[str, int]:
+    """Return the whole GPUs that each namespace holds."""
+    total: dict[str, int] = {}
+    for holding in holdings:
+        units = sum(place.units for place in holding.placements if place.resource == policy.gpu_resource)
+        total[holding.gang.namespace] = total.get(holding.gang.namespace, 0) + units
+    return total
+
+
+def _is_aged(ask: Ask, policy: Policy, now: float) -> bool:
+    return 0 < policy.queue.ageing_seconds <= now - ask.asked_at
+
+
+def _renewed(state: QueueState, scene: Scene, policy: Policy) -> QueueState:
+    """Let what is over be over: expired reservations, rests and bans; and note who runs longer than said."""
+    now, kept = scene.now, state.reservation
+    resting = {gang: until for gang, until in state.resting.items() if until > now}
+    if kept is not None and kept.expires_at is not None and kept.expires_at <= now:
+        resting[kept.gang] = now + (kept.expires_at - kept.made_at)
+        kept = None
+    banned = {namespace: until for namespace, until in state.banned.items() if until > now}
+    for holding in scene.holdings:
+        if holding.is_overrun:
+            banned[holding.gang.namespace] = now + policy.queue.overrun_ban_seconds
+    return QueueState(reservation=kept, resting=codec.freeze(resting), banned=codec.freeze(banned))
+
+
+def _again_at(asks: Iterable[Ask], scene: Scene, policy: Policy, state: QueueState) -> float | None:
+    """Return the next moment at which a rule of time says something else."""
+    kept = state.reservation
+    moments = [ask.standing.not_before for ask in asks]
+    moments += [ask.asked_at + policy.queue.ageing_seconds for ask in asks if policy.queue.ageing_seconds]
+    moments += [until for times in (state.resting, state.banned) for until in times.values()]
+    if kept is not None:
+        moments += [moment for moment in (kept.starts_at, kept.expires_at) if moment is not None]
+    return min((moment for moment in moments if moment > scene.now), default=None)

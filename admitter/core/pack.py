@@ -1,6 +1,6 @@
 """Search exactly for a place for several podsets that compete for the same nodes.
 
-Input: the podsets' questions and a supply. Output: placements, or None.
+Input: the podsets' questions, the room that each has alone, and the supply. Output: placements, or None.
 
 Invariant: finds a place whenever one exists and the search ends within its bound of steps. The order of the search
 depends on names alone, so the same question gets the same answer.
@@ -9,13 +9,18 @@ Why bounded: packing is hard in the worst case, and an admitter that thinks for 
 answer is no, which is safe; best fit has already said the same.
 """
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from admitter.core import fit
-from admitter.core.fit import Limits, Option, Question, Room
+import numpy as np
+
+from admitter.core import domains, fit
+from admitter.core.fit import Question, Rooms
+from admitter.core.supply import Supply
+from admitter.core.table import Mask
+from admitter.model.decision import Policy
 from admitter.model.lease import Placement
-from admitter.model.supply import NodeOffers, Supply
 
 MAX_NODES = 300
 """The search goes one call deeper for each node; Python's stack ends near 1,000."""
@@ -25,15 +30,30 @@ class _OutOfSteps(Exception):
     pass
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Node:
+    row: int
+    free: Mapping[str, int]
+    """Units of every resource that a podset asks for."""
+    most: tuple[Mapping[str, int], ...]
+    """By podset: pods on each of its resources, if it were alone; empty: the node may not take it."""
+    pods: tuple[int, ...]
+    """By podset, if it were alone."""
+    aligned: frozenset[str]
+    """Resources whose devices the kubelet gives by NUMA node: each unit taken may cost another podset a whole pod."""
+
+
 def search(
-    asked: Sequence[Question], supply: Supply, steps: int, limits: Limits | None = None
+    asked: Sequence[Question], alone: Sequence[Rooms], supply: Supply, policy: Policy
 ) -> tuple[Placement, ...] | None:
     """Return places for all podsets, or None if there are none or the bound was reached."""
-    domains = [_domains(question, supply, limits) for question in asked]
+    if len(asked) == 1:
+        return None
+    masks = [list(_domains(question, rooms, supply, policy)) for question, rooms in zip(asked, alone, strict=True)]
     budget = itertools.count()
     try:
-        for chosen in itertools.product(*(sorted(names) for names in domains)):
-            packing = _Packing(asked, chosen, supply, limits, budget, steps)
+        for chosen in itertools.product(*masks):
+            packing = _Packing(asked, alone, chosen, supply, budget, policy.search_steps)
             if (found := packing.place()) is not None:
                 return found
     except _OutOfSteps:
@@ -41,15 +61,15 @@ def search(
     return None
 
 
-def _domains(asked: Question, supply: Supply, limits: Limits | None) -> set[str]:
-    """Return the domains that would hold the podset if it were alone."""
-    pods: dict[str, int] = {}
-    for node in supply.nodes.values():
-        for name in {fit.domain(asked, node.node, offer) for offer in node.offers.values()} - {""}:
-            room = fit.room(asked, node, within=name, limits=limits)
-            if isinstance(room, Room):
-                pods[name] = pods.get(name, 0) + room.pods
-    return {name for name, count in pods.items() if count >= asked.podset.count}
+def _domains(asked: Question, rooms: Rooms, supply: Supply, policy: Policy) -> Iterator[Mask]:
+    """Yield the rows of each domain that would hold the podset if it were alone."""
+    codes = domains.of_level(asked.level, asked.resource, supply.table, policy).codes
+    sums = np.bincount(codes, weights=rooms.pods)
+    seen: set[int] = set()
+    for code in codes:
+        if code not in seen and sums[code] >= asked.podset.count:
+            seen.add(int(code))
+            yield codes == code
 
 
 class _Packing:
@@ -58,25 +78,24 @@ class _Packing:
     def __init__(
         self,
         asked: Sequence[Question],
-        chosen: Sequence[str],
+        alone: Sequence[Rooms],
+        chosen: Sequence[Mask],
         supply: Supply,
-        limits: Limits | None,
         budget: "itertools.count[int]",
         steps: int,
     ) -> None:
         self._asked = asked
-        self._chosen = chosen
-        self._limits = limits
+        self._alone = alone
+        self._supply = supply
         self._budget = budget
         self._steps = steps
         self._dead: set[tuple[int, tuple[int, ...]]] = set()
-        alone = {
-            name: tuple(self._alone(node, index) for index in range(len(asked))) for name, node in supply.nodes.items()
-        }
-        self._nodes = [supply.nodes[name] for name in sorted(alone) if any(alone[name])]
+        useful = np.logical_or.reduce([mask & (rooms.pods > 0) for mask, rooms in zip(chosen, alone, strict=True)])
+        self._rows = np.flatnonzero(useful)
+        self._nodes = [self._node(int(row), chosen) for row in self._rows[: MAX_NODES + 1]]
         self._ahead = [(0,) * len(asked)]
         for node in reversed(self._nodes):
-            self._ahead.append(tuple(map(sum, zip(self._ahead[-1], alone[node.node], strict=True))))
+            self._ahead.append(tuple(map(sum, zip(self._ahead[-1], node.pods, strict=True))))
         self._ahead.reverse()
 
     def place(self) -> tuple[Placement, ...] | None:
@@ -85,9 +104,23 @@ class _Packing:
             return None
         return self._from(0, tuple(question.podset.count for question in self._asked))
 
-    def _alone(self, node: NodeOffers, index: int) -> int:
-        room = fit.room(self._asked[index], node, within=self._chosen[index], limits=self._limits)
-        return room.pods if isinstance(room, Room) else 0
+    def _node(self, row: int, chosen: Sequence[Mask]) -> _Node:
+        most = []
+        pods = []
+        names: set[str] = set()
+        for question, rooms, mask in zip(self._asked, self._alone, chosen, strict=True):
+            may = bool(mask[row]) and rooms.pods[row] > 0
+            options = (
+                {option.resource: int(option.pods[row]) for option in rooms.options if option.pods[row]} if may else {}
+            )
+            most.append(options)
+            pods.append(int(rooms.pods[row]) if may else 0)
+            names |= options.keys() | {resource for resource, _ in fit.beside(question, self._supply.table)}
+        traits = self._supply.table.traits
+        aligned = frozenset(name for name in names & traits.keys() if traits[name].numa_size[row])
+        risky = any(question.takes_risk for question in self._asked)
+        free = {name: int(self._supply.table.column(name, takes_risk=risky)[row]) for name in names}
+        return _Node(row=row, free=free, most=tuple(most), pods=tuple(pods), aligned=aligned)
 
     def _from(self, position: int, left: tuple[int, ...]) -> tuple[Placement, ...] | None:
         if not any(left):
@@ -106,37 +139,58 @@ class _Packing:
         return None
 
     def _fillings(
-        self, node: NodeOffers, left: tuple[int, ...], index: int, used: Mapping[tuple[str, str], int]
+        self, node: _Node, left: tuple[int, ...], index: int, used: Mapping[str, int]
     ) -> Iterator[tuple[tuple[Placement, ...], tuple[int, ...]]]:
         """Yield the ways to fill a node, fullest first; the last podset takes all it can."""
         if index == len(self._asked):
             yield (), ()
             return
-        room = fit.room(self._asked[index], node, used, within=self._chosen[index], limits=self._limits)
-        most = min(left[index], room.pods) if isinstance(room, Room) else 0
-        fewest = most if index == len(self._asked) - 1 else 0
-        for pods in range(most, fewest - 1, -1):
-            options = room.options if isinstance(room, Room) else ()
-            here = tuple(fill(self._asked[index], options, node.node, pods))
-            after = dict(used)
-            for placement in here:
-                key = (placement.node, placement.resource)
-                after[key] = after.get(key, 0) + placement.units
+        most = self._most(node, index, used)
+        top = min(left[index], most)
+        fewest = top if index == len(self._asked) - 1 else 0
+        for pods in range(top, fewest - 1, -1):
+            here, after = self._fill(node, index, pods, used)
             for more, counts in self._fillings(node, left, index + 1, after):
                 yield here + more, (pods, *counts)
 
+    def _most(self, node: _Node, index: int, used: Mapping[str, int]) -> int:
+        question = self._asked[index]
+        pods = sum(self._on(node, index, resource, used) for resource in node.most[index])
+        for resource, need in fit.beside(question, self._supply.table) if pods else ():
+            pods = min(pods, (node.free[resource] - used.get(resource, 0)) // need)
+        return pods
 
-def fill(asked: Question, options: Sequence[Option], node: str, pods: int) -> Iterator[Placement]:
-    """Put pods on a node's options, smallest shape first."""
-    for option in options:
-        taken = min(pods, option.pods)
-        if taken:
-            yield Placement(
-                podset=asked.podset.name,
-                node=node,
-                resource=option.offer.resource,
-                pods=taken,
-                units_per_pod=asked.podset.units_per_pod,
-                forecast=option.offer.devices[: taken * asked.podset.units_per_pod],
-            )
-            pods -= taken
+    def _on(self, node: _Node, index: int, resource: str, used: Mapping[str, int]) -> int:
+        """Return how many pods of a podset one resource of the node takes."""
+        taken, most = used.get(resource, 0), node.most[index][resource]
+        if resource in node.aligned:
+            most = max(0, most - taken)
+        return min(most, (node.free[resource] - taken) // self._asked[index].podset.units_per_pod)
+
+    def _fill(
+        self, node: _Node, index: int, pods: int, used: Mapping[str, int]
+    ) -> tuple[tuple[Placement, ...], Mapping[str, int]]:
+        question = self._asked[index]
+        each, name = question.podset.units_per_pod, self._supply.table.names[node.row]
+        offers = self._supply.nodes[name].offers
+        after, placements, left = dict(used), [], pods
+        for resource in node.most[index]:
+            taken = min(left, self._on(node, index, resource, used))
+            if taken:
+                first = after.get(resource, 0)
+                devices = offers[resource].devices if resource in offers else ()
+                placements.append(
+                    Placement(
+                        podset=question.podset.name,
+                        node=name,
+                        resource=resource,
+                        pods=taken,
+                        units_per_pod=each,
+                        forecast=devices[first : first + taken * each],
+                    )
+                )
+                after[resource] = first + taken * each
+                left -= taken
+        for resource, need in fit.beside(question, self._supply.table):
+            after[resource] = after.get(resource, 0) + need * pods
+        return tuple(placements), after

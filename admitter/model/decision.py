@@ -5,10 +5,22 @@ that nobody has to be asked twice why a gang waits.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from admitter.model.lease import Placement
+from admitter.model.queue import QueuePolicy
+from muster.model import codec
 from muster.model.vocabulary import WaitReason
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLevel:
+    """A level above the fabric clique: nodes that share the label's value are one domain."""
+
+    name: str
+    """What a podset calls it: `required=rack`."""
+    label: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +35,11 @@ class Policy:
     """Most steps of the exact search that follows when best fit finds no place for several podsets."""
     named_nodes: int = 32
     """Most refused nodes listed in an explanation."""
+    levels: tuple[NetworkLevel, ...] = ()
+    """Of the network, finest first."""
+    pinned_nodes: int = 64
+    """Most nodes that a pod is pinned to which asks for something that placement does not model."""
+    queue: QueuePolicy = QueuePolicy()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +49,7 @@ class Exclusion:
     node: str
     resource: str
     reason: str
-    """NoSuchResource, Stale, Blind, Replicas, Topology, Full, TooSmall, HeldForOthers, or a vocabulary.Reason."""
+    """Listed in docs/placement.md: what refused it (predicates.Refused), what it lacks, or a vocabulary.Reason."""
     detail: str
     free: int = 0
     """Units that the node itself would still admit."""
@@ -51,8 +68,12 @@ class Explanation:
     available_units: int = 0
     excluded: tuple[Exclusion, ...] = ()
     excluded_more: int = 0
+    reasons: Mapping[str, int] = codec.mapping()
+    """All refused nodes, by reason."""
     best_domain: str = ""
     """Of a required topology: the domain that came nearest."""
+    reserved: tuple[str, ...] = ()
+    """Nodes on which a place is kept for it."""
     changes_at: float | None = None
     """Admitter's monotonic clock: when the answer can change by itself, if that is known."""
 
@@ -78,7 +99,10 @@ class Shortfall:
     """Nodes that have its resource."""
     best_domain: str = ""
     excluded: tuple[Exclusion, ...] = ()
-    """Every refused node, sorted by name."""
+    """The first refused nodes by name."""
+    excluded_more: int = 0
+    reasons: Mapping[str, int] = codec.mapping()
+    """All refused nodes, by reason."""
 
 
 Plan: TypeAlias = Grant | Shortfall

@@ -9,6 +9,7 @@ import enum
 from admitter.model.decision import Explanation
 from admitter.model.gang import Gang, Member
 from admitter.model.lease import Lease, NodeLease
+from admitter.model.standing import GOOD, Standing
 from admitter.model.timeline import Timeline
 from muster.model.vocabulary import EndReason
 
@@ -47,6 +48,8 @@ class GangRecord:
     detached_at: float | None = None
     """Since when its client's stream is gone; None while it is there."""
     ending: Ending | None = None
+    standing: Standing = GOOD
+    """With the queue: strikes, and until when it is not looked at."""
 
     @property
     def key(self) -> str:

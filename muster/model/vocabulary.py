@@ -85,7 +85,10 @@ class WaitReason(enum.StrEnum):
     TOPOLOGY = "Topology"
     NODES_STALE = "NodesStale"
     NODES_BLIND = "NodesBlind"
+    NEVER_FITS = "NeverFits"
     BEHIND_OTHERS = "BehindOthers"
+    NAMESPACE_LIMIT = "NamespaceLimit"
+    ON_STRIKE = "OnStrike"
     NEW_TERM = "NewTerm"
 
 

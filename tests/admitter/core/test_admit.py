@@ -55,6 +55,8 @@ PLACED = {
         a_gang(count=8, topology="required=clique"),
         a_view(a_node("n1", 8, clique="f.1"), a_node("n2", 8, clique="f.1"), a_node("n3", 8, clique="f.2")),
         {("main", "n3"): 8}),
+    "a node without a fabric is a clique of its own if NVLink joins it": (
+        a_gang(count=2, topology="required=clique"), a_view(("n1", 8)), {("main", "n1"): 2}),
     "required island where all free GPUs are in it": (
         a_gang(count=2, topology="required=island"),
         a_view(a_node("n1", 4, islands=["a", "a", "b", "b"]), a_node("n2", 2, islands=["a", "a", "b", "b"])),
@@ -97,7 +99,9 @@ REFUSED = {
     "MIG is not a whole GPU": (a_gang(), a_view(a_node("n1", a_resource(4, devices=("MIG-1",))))),
     "the kubelet could pick across islands": (
         a_gang(count=2, topology="required=island"), a_view(a_node("n1", 4, islands=["a", "a", "b", "b"]))),
-    "a fabric shared with nobody is no clique": (a_gang(count=2, topology="required=clique"), a_view(("n1", 8))),
+    "no fabric, and NVLink joins only some of the node": (
+        a_gang(count=2, topology="required=clique"), a_view(a_node("n1", 4, islands=["a", "a", "b", "b"]))),
+    "nodes without a fabric are not one clique": (a_gang(count=9, topology="required=clique"), a_view(("n1", 8), ("n2", 8))),
     "second podset has no place": (a_gang(a_podset("a", 1, 8), a_podset("b", 1, 1)), a_view(("n1", 8))),
     "no such node": (a_gang(), a_view()),
 }  # fmt: skip

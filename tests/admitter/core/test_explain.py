@@ -17,7 +17,7 @@ LOST = a_node("n4", a_resource(0, verdict=Verdict.OVER, reason="GpuLost", lenien
 
 def why(gang, view, leases=None, policy=POLICY):
     short = admit.plan(gang, offers.of_view(view, leases or {}, policy), policy)
-    return explain.shortfall(gang, short, 2, policy)
+    return explain.shortfall(gang, short, 2)
 
 
 SAID = {

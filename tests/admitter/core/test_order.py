@@ -1,21 +1,35 @@
 """One decision over the queue: priority, then first come, and nobody overtakes the head on units that it could use."""
 
+import dataclasses
+
 import hypothesis
 from hypothesis import strategies as st
 
 from admitter.core import offers, order
 from admitter.model.decision import Explanation, Grant, Policy
 from admitter.model.gang import ResourceRequest
+from admitter.model.lease import Placement
+from admitter.model.queue import Ask, Holding
+from muster.model.reading import Known, Unknown
 from muster.model.vocabulary import WaitReason
-from tests.admitter.clusters import GPU, a_gang, a_node, a_podset, a_resource, a_view
+from tests.admitter.clusters import GPU, NOW, a_gang, a_node, a_podset, a_resource, a_view
 
 POLICY = Policy()
 
 
-def decide(view, *gangs):
-    asks = [order.Ask(gang=gang, arrival=arrival) for arrival, gang in enumerate(gangs)]
-    answers = order.decide(asks, offers.of_view(view, {}, POLICY), offers.Layout(POLICY).ideal(view), POLICY)
-    return {answer.gang.name: answer.answer for answer in answers}
+def a_holding(node, units, *, ends_at=None, name="old", namespace="team-a", resource=GPU):
+    """A gang that runs on one node, until it said; None: it did not say."""
+    gang = dataclasses.replace(a_gang(name=name, gpus=units), namespace=namespace)
+    place = Placement(podset="main", node=node, resource=resource, pods=1, units_per_pod=units)
+    end = Unknown("NoDeclaredEnd") if ends_at is None else Known(ends_at)
+    return Holding(gang=gang, placements=(place,), since=NOW - 100, ends_at=end)
+
+
+def decide(view, *gangs, held=()):
+    asks = [Ask(gang=gang, arrival=arrival, asked_at=NOW) for arrival, gang in enumerate(gangs)]
+    supply, ideal = offers.Layout(POLICY).supply(view, {})
+    outcome = order.decide(asks, order.Scene(supply=supply, ideal=ideal, holdings=tuple(held), now=NOW), POLICY)
+    return {answer.gang.name: answer.answer for answer in outcome.answers}
 
 
 def test_higher_priority_goes_first():
@@ -33,7 +47,7 @@ def test_first_come_first_served_within_a_priority():
 def test_a_small_gang_does_not_overtake_the_head():
     """Two GPUs are free of eight: the head wants all eight, the next one a single one."""
     view = a_view(("n1", 2))
-    answers = decide(view, a_gang(name="big", gpus=8), a_gang(name="small", gpus=1))
+    answers = decide(view, a_gang(name="big", gpus=8), a_gang(name="small", gpus=1), held=[a_holding("n1", 6)])
     assert answers["big"].reason is WaitReason.NOT_ENOUGH_UNITS
     assert answers["small"].reason is WaitReason.BEHIND_OTHERS
     assert "team-a/big" in answers["small"].summary
@@ -49,13 +63,13 @@ def test_units_that_the_head_cannot_use_are_free_for_others():
 
 def test_a_gang_beyond_the_fleet_holds_nobody_up():
     answers = decide(a_view(("n1", 8)), a_gang(name="huge", count=1000), a_gang(name="small"))
-    assert answers["huge"].reason is WaitReason.NOT_ENOUGH_UNITS
+    assert answers["huge"].reason is WaitReason.NEVER_FITS
     assert isinstance(answers["small"], Grant)
 
 
 def test_a_new_term_answers_everybody_alike():
-    asks = [order.Ask(gang=a_gang(name=name), arrival=index) for index, name in enumerate("ab")]
-    answers = order.closed(asks, opens_at=1090.0, detail="a new term listens first")
+    asks = [Ask(gang=a_gang(name=name), arrival=index) for index, name in enumerate("ab")]
+    answers = order.closed(asks, POLICY, NOW, opens_at=1090.0, detail="a new term listens first")
     assert [answer.answer.reason for answer in answers] == [WaitReason.NEW_TERM] * 2
     assert [answer.answer.position for answer in answers] == [1, 2]
     assert answers[0].answer.changes_at == 1090.0
