@@ -3,8 +3,8 @@
 Input: DaemonSets and unbound pods as they stand on the API server, a node's name and labels. Output: names.
 
 A DaemonSet serves devices if it mounts a folder of the host in which device plugins and drivers live, or stands in a
-namespace that policy names (GPU operators bring up drivers by other ways too). What cannot be evaluated counts as matching:
-to withhold a taint costs little, to keep the cure out costs the node.
+namespace that policy names: GPU operators bring up drivers by other ways too. In doubt it serves: to withhold a taint costs
+little, to keep the cure out costs the node.
 
 Not here: what follows for the taint (taints.py).
 """
@@ -12,8 +12,9 @@ Not here: what follows for the taint (taints.py).
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from admitter.model.cluster import Constraints, Expression, NodeTerm, Toleration
-from muster.model import labels
+from admitter.core import predicates
+from admitter.model.cluster import Constraints, Toleration
+from muster.model import kube, labels
 
 EFFECT = "NoSchedule"
 HOST_FOLDERS = (
@@ -25,7 +26,9 @@ HOST_FOLDERS = (
     "/usr/local/nvidia",
     "/home/kubernetes/bin/nvidia",
 )
-"""Device plugins, DRA drivers, and where the known operators and clouds put drivers (faults.md A9, A12)."""
+"""Device plugins, DRA drivers, and where the known operators and clouds put drivers (faults.md A12)."""
+KUBELET_FOLDERS = ("/device-plugins", "/plugins_registry")
+"""Ends of the kubelet's registration folders, wherever its root is (faults.md A9)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +59,13 @@ class WaitingPod:
 
 def serves_devices(daemon: Daemon, namespaces: frozenset[str]) -> bool:
     """Return whether a DaemonSet may be what brings a node's devices back."""
-    folders = [f"{folder.rstrip('/')}/" for folder in daemon.host_folders]
-    known = any(folder.startswith(f"{root}/") for folder in folders for root in HOST_FOLDERS)
-    return known or daemon.namespace in namespaces
+    if daemon.namespace in namespaces:
+        return True
+    folders = [folder.rstrip("/") for folder in daemon.host_folders]
+    return any(
+        folder.endswith(KUBELET_FOLDERS) or f"{folder}/".startswith(tuple(f"{root}/" for root in HOST_FOLDERS))
+        for folder in folders
+    )
 
 
 def kept_out(daemons: Iterable[Daemon], node: str, node_labels: Mapping[str, str], verdict: str) -> tuple[str, ...]:
@@ -91,54 +98,13 @@ def waiting_for(
 
 def tolerates(tolerations: Iterable[Toleration], verdict: str) -> bool:
     """Return whether a pod with these tolerations may be placed on a node with our taint of this value."""
-    return any(_tolerates(each, verdict) for each in tolerations)
-
-
-def _tolerates(toleration: Toleration, verdict: str) -> bool:
-    if toleration.effect not in ("", EFFECT):
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in ("", labels.UNTRUSTED.full)
-    return toleration.key == labels.UNTRUSTED.full and toleration.value == verdict
+    taint = kube.Taint(key=labels.UNTRUSTED.full, value=verdict, effect=EFFECT)
+    return predicates.taint_refusal(tolerations, [taint], is_cordoned=False) is None
 
 
 def may_go(constraints: Constraints, node: str, node_labels: Mapping[str, str]) -> bool:
     """Return whether selector and required affinity let a pod onto the node."""
-    if any(node_labels.get(key) != value for key, value in constraints.node_selector.items()):
-        return False
-    return not constraints.required or any(_term_holds(term, node, node_labels) for term in constraints.required)
-
-
-def _term_holds(term: NodeTerm, node: str, node_labels: Mapping[str, str]) -> bool:
-    if not term.labels and not term.fields:
-        return False  # the API's rule: an empty term matches no node
-    name = {"metadata.name": node}
-    return all(_holds(each, node_labels) for each in term.labels) and all(_holds(each, name) for each in term.fields)
-
-
-def _holds(expression: Expression, values: Mapping[str, str]) -> bool:
-    value = values.get(expression.key)
-    match expression.operator:
-        case "In":
-            return value in expression.values
-        case "NotIn":
-            return value not in expression.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(expression, value)
-        case _:
-            return True
-
-
-def _compares(expression: Expression, value: str | None) -> bool:
-    try:
-        left, right = int(value or ""), int(expression.values[0])
-    except (ValueError, IndexError):
-        return False
-    return left > right if expression.operator == "Gt" else left < right
+    return predicates.label_refusal(constraints, node, node_labels) is None
 
 
 def _pinned_to(constraints: Constraints) -> frozenset[str]:
@@ -147,6 +113,6 @@ def _pinned_to(constraints: Constraints) -> frozenset[str]:
         name
         for term in constraints.required
         for field in term.fields
-        if field.key == "metadata.name" and field.operator == "In"
+        if field.key == predicates.NAME_FIELD and field.operator == "In"
         for name in field.values
     )

@@ -32,6 +32,7 @@ def pinned(node, **constraints):
         "/var/lib/kubelet/device-plugins/": True,
         "/var/lib/kubelet/plugins/gpu.nvidia.com": True,
         "/run/nvidia/driver": True,
+        "/opt/k3s/kubelet/device-plugins": True,
         "/var/lib/kubelet/pod-resources": False,
         "/var/lib/kubelet/device-plugins-of-mine": False,
         "/var/log": False,
@@ -92,10 +93,6 @@ PLACES = {
     "greater": (anywhere(required=(NodeTerm(labels=(Expression(key="gen", operator="Gt", values=("6",)),)),)), True),
     "less": (anywhere(required=(NodeTerm(labels=(Expression(key="gen", operator="Lt", values=("6",)),)),)), False),
     "no number": (anywhere(required=(NodeTerm(labels=(Expression(key="x", operator="Gt", values=("6",)),)),)), False),
-    "an operator of a later Kubernetes": (
-        anywhere(required=(NodeTerm(labels=(Expression(key="gen", operator="Near"),)),)),
-        True,
-    ),
     "an empty term": (anywhere(required=(NodeTerm(),)), False),
 }
 
