@@ -17,7 +17,7 @@ import grpc
 import structlog
 from prometheus_client import CollectorRegistry
 
-from admitter import collector
+from admitter import cleanupcommand, collector
 from admitter import config as configs
 from admitter.clock import SystemClock
 from admitter.config import AdmitterConfig
@@ -218,6 +218,9 @@ def _try_address(host: str, port: int) -> None:
 @click.group()
 def main() -> None:
     """Decide which gang starts where, from what the nodes can really serve."""
+
+
+main.add_command(cleanupcommand.command, "cleanup")
 
 
 @main.command()

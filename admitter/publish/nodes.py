@@ -27,7 +27,6 @@ from lightkube.resources import core_v1 as core
 from lightkube.resources import events_v1 as events
 from lightkube.types import PatchType
 
-from admitter.model.leadership import Guard
 from admitter.model.nodestatus import Condition, Conditions, Note, TaintChange, Write
 from muster.model import labels
 from muster.model.nodeconditions import FIELD_MANAGER, ConditionType
@@ -75,11 +74,16 @@ class NodeWriter:
     """Belongs to one event loop."""
 
     def __init__(
-        self, client: lightkube.AsyncClient, guard: Guard, utc: Callable[[], datetime.datetime], *, reporter: str
+        self,
+        client: lightkube.AsyncClient,
+        may_write: Callable[[int], bool],
+        utc: Callable[[], datetime.datetime],
+        *,
+        reporter: str,
     ) -> None:
-        """`reporter` is this admitter's name, which Events show."""
+        """`may_write` is the guard's; `reporter` is this admitter's name, which Events show."""
         self._client = client
-        self._guard = guard
+        self._may_write = may_write
         self._utc = utc
         self._reporter = reporter
 
@@ -101,7 +105,7 @@ class NodeWriter:
         return await self._send(term, lambda: self._client.create(event(node, uid, note, self._utc(), self._reporter)))
 
     async def _send(self, term: int, request: Callable[[], Any]) -> Sent:
-        if not self._guard.may_write(term):
+        if not self._may_write(term):
             return Sent(outcome=Outcome.NOT_LEADING)
         try:
             answer = await request()
@@ -128,7 +132,7 @@ class NodeWriter:
         if wanted is None:
             return None
         # Reading took its time.
-        if not self._guard.may_write(term):
+        if not self._may_write(term):
             return Sent(outcome=Outcome.NOT_LEADING)
         body = {
             "metadata": {"resourceVersion": node.metadata.resourceVersion},

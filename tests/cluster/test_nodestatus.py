@@ -63,7 +63,7 @@ def guard():
 
 @pytest.fixture
 def writer(wire, guard):
-    return NodeWriter(wire, guard, lambda: UTC, reporter="admitter-0")
+    return NodeWriter(wire, guard.may_write, lambda: UTC, reporter="admitter-0")
 
 
 @pytest.fixture
