@@ -31,6 +31,9 @@ def load(path: pathlib.Path) -> Policy:
 def _problems(policy: Policy) -> Iterator[str]:
     for rule in sorted(policy.modes.keys() - table.ROWS.keys()):
         yield f"$.modes.{rule}: no such rule; docs/rules.md lists them"
+    for code in sorted(policy.xids):
+        if not (code.isascii() and code.isdigit() and len(code) <= 6):
+            yield f"$.xids.{code}: is no Xid code"
     if policy.time_scale != 1:
         yield "$.time_scale: is set by --time-scale alone"
     for name in ("memory_baseline_bytes", "management_bytes"):

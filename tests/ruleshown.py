@@ -39,6 +39,16 @@ def timelines():
     return {rule: tuple(items[:MOST]) for rule, items in found.items()}
 
 
+def a_link(number, state=planes.LinkState.ACTIVE):
+    """Return a link to the board's switches."""
+    return planes.NvLink(link=number, state=state, remote=Known(planes.LinkRemote.SWITCH))
+
+
+def a_fabric(summary):
+    """Return a fabric that is up."""
+    return planes.Fabric(state=planes.FabricState.COMPLETED, status=Known("success"), summary=Known(summary))
+
+
 def by_hand():
     """Yield the nodes that the catalogue has no entry for."""
     sick = {
@@ -47,6 +57,18 @@ def by_hand():
         "gpu-unreadable": builders.a_lost_gpu(3, "UNKNOWN"),
         "row-remap-failed": builders.a_gpu(3, remap=Known(planes.Remap(failed=Known(True)))),
         "sram-threshold": builders.a_gpu(3, ecc=Known(planes.Ecc(sram_threshold_exceeded=Known(True)))),
+        "sram-errors": builders.a_gpu(3, ecc=Known(planes.Ecc(sram_uncorrected=Known(1)))),
+        "slowdown": builders.a_gpu(3, clocks_reasons=Known(("hw_thermal_slowdown",))),
+        "nvlink-down": builders.a_gpu(3, nvlinks=Known((a_link(0), a_link(1, planes.LinkState.INACTIVE)))),
+        "fabric-degraded": builders.a_gpu(3, fabric=Known(a_fabric(planes.FabricSummary.LIMITED_CAPACITY))),
+        "confidential-not-ready": builders.a_gpu(
+            3, confidential=Known(planes.Confidential(feature=Known(True), ready=Known(False)))
+        ),
+        "xid-degraded": builders.a_gpu(
+            3,
+            recovery_action=Known(planes.RecoveryAction.UNSUPPORTED),
+            xids=Known((planes.Xid(code=109, at=builders.after(-60)),)),
+        ),
     }
     for rule, gpu in sick.items():
         yield a_timeline(rule, builders.with_gpus(builders.a_node(), gpu))

@@ -30,6 +30,7 @@ _OF_GPU: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
         "row-remap-failed": ("remap.failed",),
         "sram-threshold": ("ecc.sram_threshold_exceeded",),
         "gpu-drained": ("drain",),
+        "confidential-not-ready": ("confidential", "confidential.ready"),
         "xid-fatal": ("xids",),
         "B10": ("xids",),
         "D4": ("fabric.status",),

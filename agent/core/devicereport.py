@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from agent.core import holders, join
 from agent.core.absence import Absence, absence_of
+from agent.core.condition import HEALTHY
 from agent.core.context import Context
 from agent.core.holddown import bounded
 from agent.core.holders import Use
@@ -33,7 +34,7 @@ def report(context: Context) -> tuple[DeviceReport, ...]:
             if device.unit is None:
                 result[device.uuid] = _of_lacking(context, device, holding)
     for gpu in context.snapshot.gpus:
-        condition = devices.of_error(gpu.error) if gpu.error else devices.HEALTHY
+        condition = devices.of_error(gpu.error) if gpu.error else HEALTHY
         result[gpu.uuid] = DeviceReport(
             uuid=gpu.uuid,
             pci=_pci(gpu.pci),
@@ -100,7 +101,7 @@ def _of_unit(
     holding: Mapping[str, tuple[str, ...]],
     usages: tuple[holders.Usage, ...],
 ) -> DeviceReport:
-    condition = devices.of_unit(unit, context.snapshot)
+    condition = devices.of_unit(unit, context.snapshot, context.policy)
     state, reason, detail = condition.state, condition.reason, condition.detail
     if problem := fabric.problem_of(unit.gpu):
         state, reason, detail = DeviceState.UNHEALTHY, Reason.FABRIC_NOT_READY, problem

@@ -15,6 +15,7 @@ import enum
 import types
 from collections.abc import Mapping
 
+from agent.model import xid
 from muster.model import codec
 
 
@@ -69,6 +70,7 @@ DURATIONS: Mapping[str, Duration] = types.MappingProxyType(
         "podresources-refused": _of(60, "faults.md H4: 60 s of refused connections"),
         "dra-slice": _of(120, "faults.md G3 and section 2: fault at 2 min", 2),
         "mig-advertise": _of(60, "faults.md C12: 60 s between creation and advertisement", 2),
+        "slowdown": _of(600, "agents.md b1: sustained, over 10 min", 2),
         "shared-rename": _of(300, "faults.md F2: both names for up to 5 min after the switch"),
         "labels": _of(180, "faults.md G1: 3 min", 2),
         "maintenance-mig": _of(900, "faults.md section 2: MIG reconfiguration, 15 min"),
@@ -96,6 +98,16 @@ class Policy:
     """What a tiny context is."""
     partitioner_labels: tuple[str, ...] = ("nos.nebuly.com/gpu-partitioning",)
     """Labels of nodes on which another controller cuts MIG instances on demand (faults.md C12)."""
+
+    xids: Mapping[str, xid.Severity] = codec.mapping()
+    """Xid code -> severity, in place of the table's row (agent.model.xid)."""
+
+    def xid(self, code: int) -> xid.XidPolicy:
+        """Return what an Xid says: the operator's word, or the table's row."""
+        severity = self.xids.get(str(code))
+        if severity is None:
+            return xid.policy_of(code)
+        return xid.XidPolicy(severity=severity, source="the operator's policy")
 
     def mode(self, rule: str) -> Mode:
         """Return the rule's mode."""

@@ -56,6 +56,9 @@ POLICY: Mapping[int, XidPolicy] = types.MappingProxyType(
     }
 )
 
+VERSION = 1
+"""Raised with any change of a row."""
+
 UNLISTED = XidPolicy(severity=Severity.DEGRADED, source=_DEFAULT + ": unlisted, degraded and never silent")
 
 

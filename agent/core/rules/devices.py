@@ -12,9 +12,12 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
 from agent.core.absence import Absence, absence_of
-from agent.core.context import Context, named
+from agent.core.condition import HEALTHY, Condition
+from agent.core.context import Context
+from agent.core.rules import degraded
 from agent.model import planes, xid
 from agent.model.finding import Effect, Rule, Suspicion
+from agent.model.policy import Policy
 from agent.model.snapshot import DeviceId, Snapshot, Unit
 from muster.model.reading import Known, Unknown
 from muster.model.report import DeviceState, Verdict
@@ -70,6 +73,10 @@ INSTANCE_XID = _bad(
     "the instance is gone, the node is rebooted, or the driver's recovery action becomes readable and is none",
 )  # fmt: skip
 DRAINED = _bad("gpu-drained", "GpuDrained", Reason.MAINTENANCE, Remedy.INVESTIGATE, "the driver's drain state is off")
+NOT_READY = _bad(
+    "confidential-not-ready", "ConfidentialNotReady", Reason.NODE_STARTING, Remedy.INVESTIGATE,
+    "the GPU's ready state is set, or confidential mode is off",
+)  # fmt: skip
 CANNOT_JOIN = _bad(
     "H5", "UuidPrefixForms", Reason.CANNOT_JOIN, Remedy.INVESTIGATE, "the id joins to a device that the driver shows"
 )
@@ -94,23 +101,11 @@ RULES = (
     FATAL_XID,
     INSTANCE_XID,
     DRAINED,
+    NOT_READY,
     CANNOT_JOIN,
     UNREADABLE,
 )
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """What a GPU or an instance is."""
-
-    state: DeviceState
-    reason: Reason
-    rule: Rule | None = None
-    """Takes its ids out of the usable ones."""
-    detail: str = ""
-
-
-HEALTHY = Condition(state=DeviceState.HEALTHY, reason=Reason.OK)
 
 _BY_ERROR: Mapping[str, Condition] = {
     "GPU_IS_LOST": Condition(state=DeviceState.LOST, reason=Reason.GPU_LOST, rule=LOST),
@@ -165,7 +160,7 @@ def _suspicion(resource: str, subject: str, condition: Condition, devices: list[
 def _of_id(context: Context, device: DeviceId) -> tuple[Condition, str]:
     """Return the condition of an id, and the UUID that its evidence is counted for."""
     if device.unit is not None:
-        return of_unit(device.unit, context.snapshot), device.unit.uuid
+        return of_unit(device.unit, context.snapshot, context.policy), device.unit.uuid
     if device.is_passthrough:
         return HEALTHY, device.uuid
     absence, gpu = absence_of(device, context.snapshot, context.history)
@@ -183,12 +178,11 @@ def of_error(error: str) -> Condition:
     return dataclasses.replace(_BY_ERROR.get(error, _NO_ROW), detail=error)
 
 
-def of_unit(unit: Unit, snapshot: Snapshot) -> Condition:
-    """Return what a unit is that the driver opens: the first check that finds something, the worst first."""
-    answers = (*(check(unit.gpu) for check in _CHECKS), _xid(unit, snapshot))
-    found = [condition for condition in answers if condition is not None]
-    sick = [condition for condition in found if condition.rule is not None]
-    return (sick or found or [HEALTHY])[0]
+def of_unit(unit: Unit, snapshot: Snapshot, policy: Policy) -> Condition:
+    """Return what a unit is that the driver opens: sick before degraded, and of each the first check that finds it."""
+    found = (*(check(unit.gpu) for check in _CHECKS), _xid(unit, snapshot, policy))
+    sick = (condition for condition in found if condition is not None)
+    return next(sick, None) or next(degraded.conditions_of(unit, snapshot, policy), HEALTHY)
 
 
 def _recovery_action(gpu: planes.Gpu) -> Condition | None:
@@ -245,35 +239,34 @@ def _is_true(group: object, pick: Callable[..., object]) -> bool:
     return isinstance(group, Known) and pick(group.value) == Known(True)  # noqa: FBT003
 
 
-def _xid(unit: Unit, snapshot: Snapshot) -> Condition | None:
+def _xid(unit: Unit, snapshot: Snapshot, policy: Policy) -> Condition | None:
     """Ask the Xid table, and only where the driver itself does not say what it wants."""
-    is_answered = isinstance(unit.gpu.recovery_action, Known) and (
-        unit.gpu.recovery_action.value is not planes.RecoveryAction.UNSUPPORTED
+    if degraded.is_answered(unit.gpu):
+        return None
+    events = degraded.events_of(unit, snapshot)
+    fatal = [event for event in events if policy.xid(event.code).severity is xid.Severity.FATAL]
+    if not fatal:
+        return None
+    is_whole = any(event.gi is None for event in fatal)
+    return Condition(
+        state=DeviceState.UNHEALTHY,
+        reason=Reason.XID,
+        rule=FATAL_XID if is_whole or not unit.is_mig else INSTANCE_XID,
+        detail=degraded.xid_text([event.code for event in fatal], policy),
     )
-    events = [event for event in snapshot.xids.get(unit.parent, ()) if _hits(event, unit)]
-    codes = [event.code for event in events]
-    fatal = [event for event in events if xid.policy_of(event.code).severity is xid.Severity.FATAL]
-    if fatal and not is_answered:
-        is_whole = any(event.gi is None for event in fatal)
+
+
+def _confidential(gpu: planes.Gpu) -> Condition | None:
+    """In confidential mode a GPU takes no work until somebody has attested it and set it ready."""
+    is_on = _is_true(gpu.confidential, lambda confidential: confidential.feature)
+    if is_on and isinstance(gpu.confidential, Known) and gpu.confidential.value.ready == Known(False):  # noqa: FBT003
         return Condition(
             state=DeviceState.UNHEALTHY,
-            reason=Reason.XID,
-            rule=FATAL_XID if is_whole or not unit.is_mig else INSTANCE_XID,
-            detail=_xid_text([event.code for event in fatal]),
+            reason=Reason.NODE_STARTING,
+            rule=NOT_READY,
+            detail="confidential mode, not ready",
         )
-    degraded = [code for code in codes if xid.policy_of(code).severity is xid.Severity.DEGRADED]
-    if degraded and not is_answered:
-        return Condition(state=DeviceState.DEGRADED, reason=Reason.XID, detail=_xid_text(degraded))
     return None
-
-
-def _hits(event: planes.Xid, unit: Unit) -> bool:
-    """True if the event is the whole GPU's, or this instance's (agents.md b2: MIG attribution)."""
-    return event.gi is None or not unit.is_mig or event.gi == unit.gi
-
-
-def _xid_text(codes: list[int]) -> str:
-    return f"Xid {named(str(code) for code in codes)}: {xid.policy_of(min(codes)).source}"
 
 
 _CHECKS: tuple[Callable[[planes.Gpu], Condition | None], ...] = (
@@ -282,4 +275,5 @@ _CHECKS: tuple[Callable[[planes.Gpu], Condition | None], ...] = (
     _remap_failed,
     _sram,
     _drained,
+    _confidential,
 )

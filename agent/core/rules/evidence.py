@@ -130,6 +130,13 @@ OF_RULE: Mapping[str, Evidence] = types.MappingProxyType(
         "pod-rejected": _on("rejections", clocks=("rejection-burst", "rejection-recent")),
         "row-remap-failed": _on("nvml.devices.remap", _GA),
         "sram-threshold": _on("nvml.devices.ecc", _GA),
+        "F5": _on(_GPU, _GA, "nvml.devices.licence", uses=("boot",)),
+        "confidential-not-ready": _on(_GPU, _GA, "nvml.devices.confidential"),
+        "fabric-degraded": _on(_GPU, _GA, "nvml.devices.fabric"),
+        "nvlink-down": _on(_GPU, _GA, "nvml.devices.nvlinks"),
+        "slowdown": _on(_GPU, _GA, "nvml.devices.clocks_reasons"),
+        "sram-errors": _on(_GPU, _GA, "nvml.devices.ecc"),
+        "xid-degraded": _on(_GPU, _GA, uses=(_MIG, "nvml.devices.xids", "kernel_log", "nvml.devices.recovery_action")),
         "xid-fatal": _on(_GPU, _GA, uses=(_MIG, "nvml.devices.xids", "kernel_log", "nvml.devices.recovery_action")),
     }
 )

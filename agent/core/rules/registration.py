@@ -95,7 +95,7 @@ def unadvertised(context: Context) -> tuple[Unit, ...]:
         if unit.uuid not in promised
         and unit.parent not in parents
         and (unit.is_mig or not shape.is_in_mig_mode(unit.gpu))
-        and devices.of_unit(unit, snapshot).state in (DeviceState.HEALTHY, DeviceState.DEGRADED)
+        and devices.of_unit(unit, snapshot, context.policy).state in (DeviceState.HEALTHY, DeviceState.DEGRADED)
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from agent.core import maintenance, unconfirmed
 from agent.core.context import Context
 from agent.core.rules import (
+    degraded,
     devicefiles,
     devices,
     dra,
@@ -38,6 +39,7 @@ _FINDERS: tuple[Callable[[Context], Iterable[Suspicion]], ...] = (
     devices.find,
     devicefiles.find,
     fabric.find,
+    degraded.find,
     mig.find,
     sharing.find,
     dra.find,
@@ -54,7 +56,7 @@ ROWS: Mapping[str, Rule] = types.MappingProxyType(
     {
         rule.id: rule
         for module in (
-            observer, driver, registration, nodestatus, devices, fabric, mig, sharing, holders, hardware, labels, layout, dra,
+            observer, driver, registration, nodestatus, devices, fabric, degraded, mig, sharing, holders, hardware, labels, layout, dra,
             devicefiles,
             injection, rejections, pods, maintenance, unconfirmed,
         )
