@@ -18,11 +18,13 @@ import structlog
 
 from admitter.clock import Clock
 from admitter.core.book import Book
+from admitter.core.safeguard import Safeguard
 from admitter.model.feedmessages import LeaseSet
 from admitter.model.gang import Gang, Member
 from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.record import GangRecord, Terms
+from admitter.model.ruling import HoldPolicy
 from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
 from admitter.publish.figures import Figures, Scene
@@ -82,12 +84,14 @@ class AdmissionLoop:
         figures: Figures,
         renew: Callable[[int], Terms],
         tick_seconds: float,
+        safeguard: Safeguard | None = None,
     ) -> None:
         """`renew` makes the terms of a new term that must be above the given one, and puts it on disk."""
         self._book, self._feed, self._clock = book, feed, clock
         self._log, self._board, self._figures = log, board, figures
         self._renew = renew
         self._tick_seconds = tick_seconds
+        self._safeguard = safeguard or Safeguard(HoldPolicy())
         self._wake = asyncio.Event()
         self._attached: dict[str, Attachment] = {}
         self._shown: dict[str, GangRecord] = {}
@@ -160,7 +164,7 @@ class AdmissionLoop:
     def decide_once(self) -> None:
         """Take one pass and tell everybody whom it concerns."""
         view, now = self._feed.view(), self._clock.monotonic()
-        self._book.decide(view, now)
+        self._book.decide(self._safeguard.admit_from(view), now, paused_by=self._safeguard.paused_by)
         if self._book.estate.overtaken_by:
             self._take_new_term()
         leases = self._book.leases()
@@ -180,7 +184,8 @@ class AdmissionLoop:
         )
 
     def _note_decisions(self, view: ClusterView, now: float) -> None:
-        events = tuple(self._book.events)
+        events = (*self._safeguard.events, *self._book.events)
+        self._safeguard.events.clear()
         self._book.events.clear()
         for event in events:
             self._figures.decisions[event.kind] += 1

@@ -23,7 +23,7 @@ from admitter.model.lease import Lease, NodeLease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.queue import Ask, QueueState
 from admitter.model.record import GangRecord, GangState, Terms, node_leases
-from muster.model.vocabulary import EndReason
+from muster.model.vocabulary import EndReason, WaitReason
 
 _MAX_ENDED = 10_000
 
@@ -115,8 +115,8 @@ class Book:
                 result[node] = (*result.get(node, ()), *leases)
         return result
 
-    def decide(self, view: ClusterView, now: float) -> None:
-        """Take one decision pass over everything from one view."""
+    def decide(self, view: ClusterView, now: float, *, paused_by: str = "") -> None:
+        """Take one decision pass over everything from one view; `paused_by`: why nothing new is granted in it."""
         view = self._of_this_term(view)
         held = {record.lease.id for record in self.records.values() if record.lease is not None}
         self.estate.hear(view, self.terms.term, held, now)
@@ -133,9 +133,9 @@ class Book:
                 self._keep(observed)
                 if observed.state is GangState.STARTED:
                     self._note("started", observed, "admitter", "lifecycle", "every member has its devices")
-        self._serve(view, now, claiming)
+        self._serve(view, now, claiming, paused_by)
 
-    def _serve(self, view: ClusterView, now: float, claiming: frozenset[str]) -> None:
+    def _serve(self, view: ClusterView, now: float, claiming: frozenset[str], paused_by: str) -> None:
         """Answer the queue."""
         asks = tuple(
             Ask(
@@ -149,7 +149,10 @@ class Book:
         )
         if not asks:
             return
-        if self.is_open(now):
+        if self.is_open(now) and paused_by:
+            self._answered = None
+            answers = order.closed(asks, self._policy, now, None, paused_by, WaitReason.BREAKER_HOLDING)
+        elif self.is_open(now):
             claims = holdings.claims(self.records.values()) if view.facts is not None else {}
             supply, ideal = self._layout.supply(view, self.leases(), claims)
             held = holdings.of(self.records.values(), self._policy.queue, now)

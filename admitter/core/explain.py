@@ -106,10 +106,12 @@ def on_strike(gang: Gang, standing: Standing, position: int) -> Explanation:
     )
 
 
-def new_term(gang: Gang, position: int, opens_at: float | None, detail: str) -> Explanation:
-    """Explain a gang that waits for a new term to have heard from everyone who was promised something."""
+def new_term(
+    gang: Gang, position: int, opens_at: float | None, detail: str, reason: WaitReason = WaitReason.NEW_TERM
+) -> Explanation:
+    """Explain a gang that waits for a new term to have heard from everyone who was promised something, or for a pause."""
     return Explanation(
-        reason=WaitReason.NEW_TERM,
+        reason=reason,
         summary=f"needs {_need(gang)}; {detail}; position {position}",
         position=position,
         needed_units=_units(gang),

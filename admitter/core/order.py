@@ -24,6 +24,7 @@ from admitter.model.decision import Explanation, Grant, Policy, Shortfall
 from admitter.model.gang import Gang, GpuRequest
 from admitter.model.queue import Ask, Holding, QueueState, Reservation, runtime_seconds
 from muster.model import codec
+from muster.model.vocabulary import WaitReason
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +72,17 @@ def decide(
     return Outcome(answers=answers, state=after, again_at=_again_at(asks, scene, policy, after))
 
 
-def closed(asks: Sequence[Ask], policy: Policy, now: float, opens_at: float, detail: str) -> tuple[Answer, ...]:
-    """Answer every gang while a new term grants nothing."""
+def closed(
+    asks: Sequence[Ask],
+    policy: Policy,
+    now: float,
+    opens_at: float | None,
+    detail: str,
+    reason: WaitReason = WaitReason.NEW_TERM,
+) -> tuple[Answer, ...]:
+    """Answer every gang while a new term grants nothing, or while admission pauses."""
     return tuple(
-        Answer(gang=ask.gang, answer=explain.new_term(ask.gang, position, opens_at, detail))
+        Answer(gang=ask.gang, answer=explain.new_term(ask.gang, position, opens_at, detail, reason))
         for position, ask in enumerate(queue(asks, policy, now), start=1)
     )
 

@@ -31,7 +31,7 @@ class Policy:
     """The resource that serves a request in whole GPUs."""
     lenient_pick_risk: float = 0.0
     """A restartable single may take lenient units up to this share of bad ids; 0: strict units only."""
-    search_steps: int = 20_000
+    search_steps: int = 2_000
     """Most steps of the exact search that follows when best fit finds no place for several podsets."""
     named_nodes: int = 32
     """Most refused nodes listed in an explanation."""
@@ -113,7 +113,8 @@ class Event:
     """One decision, for the log."""
 
     kind: str
-    """opened, waiting, leased, adopted, revoked, started, ended, orphan-heard, orphan-released"""
+    """opened, waiting, leased, adopted, revoked, started, ended, orphan-heard, orphan-released; of no gang:
+    hold-began, hold-ended, tainted, untainted"""
     gang: str
     actor: str
     """`client:NAME`, or `admitter`."""

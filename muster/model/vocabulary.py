@@ -90,6 +90,7 @@ class WaitReason(enum.StrEnum):
     NAMESPACE_LIMIT = "NamespaceLimit"
     ON_STRIKE = "OnStrike"
     NEW_TERM = "NewTerm"
+    BREAKER_HOLDING = "BreakerHolding"
 
 
 class EndReason(enum.StrEnum):

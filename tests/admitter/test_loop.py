@@ -12,7 +12,9 @@ from admitter.model.record import GangState, Terms
 from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
 from admitter.publish.figures import Figures
-from tests.admitter.clusters import NOW, TAKEN, a_gang, a_lease, a_node, a_view
+from muster.model.report import Verdict
+from tests.admitter.clusters import GPU, NOW, TAKEN, a_gang, a_lease, a_node, a_view
+from tests.admitter.core.test_lastgood import a_resource_of
 from tests.feedworld import until
 
 
@@ -168,3 +170,18 @@ async def test_a_pass_that_fails_is_counted_and_the_next_one_is_taken():
         world.feed.content = good
         world.feed.show(("n1", 8))
         assert (await told(attachment, GangState.LEASED)).lease is not None
+
+
+async def test_while_the_breaker_holds_the_last_good_numbers_are_admitted_from_and_the_log_says_so():
+    def fleet(*, bad):
+        lowered = a_resource_of(0, verdict=Verdict.OVER)
+        return [a_node(f"n{i}", {GPU: lowered if i < bad else a_resource_of(8)}) for i in range(8)]
+
+    world = World(*fleet(bad=0))
+    world.loop.decide_once()
+    world.feed.show(*fleet(bad=8))
+    attachment = world.loop.open(a_gang(count=8, gpus=8), "client")
+    world.loop.decide_once()
+    assert (await attachment.next()).state is GangState.LEASED
+    assert world.figures.decisions["hold-began"] == 1
+    assert world.figures.scene.view.nodes["n0"].report.verdict is Verdict.OVER, "people see what the agents say"

@@ -316,3 +316,17 @@ def test_whatever_agents_claim_to_hold_nothing_is_granted_beyond_what_they_admit
             others = [one for one in book.leases()[node] if one.id != lease.id]
             taken = nodecapacity.outstanding(view.nodes[node].report.resources[GPU], others, GPU)
             assert mine <= max(0, units[node] - taken)
+
+
+def test_while_admission_pauses_nothing_new_is_granted_and_leases_stand():
+    book = a_book()
+    book.open(a_gang(name="first"), "client", NOW)
+    book.decide(a_view(("n1", 8)), NOW)
+    book.open(a_gang(name="second"), "client", NOW)
+    book.decide(a_view(("n1", 8)), NOW + 1, paused_by="admission pauses: why")
+    why = book.records["team-a/second"].why
+    assert why.reason is WaitReason.BREAKER_HOLDING
+    assert "admission pauses: why" in why.summary
+    assert book.records["team-a/first"].state is GangState.LEASED
+    book.decide(a_view(("n1", 8)), NOW + 2)
+    assert book.records["team-a/second"].state is GangState.LEASED, "the same question is asked again after a pause"

@@ -239,7 +239,7 @@ def test_any_history_holds_only_bad_nodes_and_lets_go(steps):
                 assert name in fleet.silent or fleet.reports[name].verdict is Verdict.OVER
         assert all(report.verdict is Verdict.OK for report in fleet.ruling.last_good.values())
         assert fleet.ruling.last_good.keys() <= fleet.ruling.nodes
-    assert fleet.look(now + SMALL.longest_seconds) == []
+    assert fleet.look(now + SMALL.longest_seconds + 1) == []
 
 
 @given(STEPS)

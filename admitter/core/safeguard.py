@@ -14,7 +14,7 @@ from admitter.model.nodecapacity import ClusterView
 from admitter.model.ruling import NOTHING_HELD, Hold, HoldMode, HoldPolicy, Ruling
 
 
-class Holding:
+class Safeguard:
     """Belongs to one admitter. Nothing in here waits."""
 
     def __init__(self, policy: HoldPolicy) -> None:
@@ -32,9 +32,12 @@ class Holding:
         return NOTHING_HELD if self._mode is HoldMode.OFF else self.seen
 
     @property
-    def is_paused(self) -> bool:
-        """Return whether nothing new may be admitted."""
-        return self._mode is HoldMode.PAUSE and bool(self.seen.holds)
+    def paused_by(self) -> str:
+        """Return why nothing new may be admitted, one line; empty: it may."""
+        if self._mode is not HoldMode.PAUSE or not self.seen.holds:
+            return ""
+        culprits = ", ".join(f"{hold.ground.value} {hold.culprit}" for hold in self.seen.holds)
+        return f"admission pauses: too many nodes changed at once by {culprits}"
 
     def admit_from(self, view: ClusterView) -> ClusterView:
         """Take the next view and return the one to admit from."""
