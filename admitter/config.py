@@ -11,7 +11,9 @@ import re
 import socket
 from collections.abc import Mapping
 
+from admitter import nodesettings
 from admitter.model.decision import Policy
+from admitter.nodesettings import NodeSettings
 from muster import settings, tls, tlscheck
 from muster.settings import setting
 
@@ -21,7 +23,7 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]\s]*):(\d{1,5})")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AdmitterConfig:
+class AdmitterConfig(NodeSettings):
     name: str = setting("", text="name of this admitter; none: the host's")
     listen: str = setting("127.0.0.1:7443", text="address of the gRPC server, host:port")
     tls_ca: pathlib.Path = setting(text="CA that agents' and clients' certificates must have")
@@ -147,4 +149,12 @@ def _log_level(config: AdmitterConfig) -> str:
     return "" if config.log_level in allowed else f"--log-level: {config.log_level!r} is none of {', '.join(allowed)}"
 
 
-_CHECKS: tuple[settings.Check, ...] = (_addresses, _tls, _ttl, _gpu_resource, _cluster_file, _log_level)
+_CHECKS: tuple[settings.Check, ...] = (
+    _addresses,
+    _tls,
+    _ttl,
+    _gpu_resource,
+    _cluster_file,
+    _log_level,
+    *nodesettings.CHECKS,
+)
