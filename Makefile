@@ -48,6 +48,14 @@ rules causes: venv ## Make docs/rules.md from the rules
 matrix: venv ## Which profile sees which fault: replay all captures, make docs/fault-matrix.md, print the figures
 	@$(BIN)/python -m hack.matrix
 
+.PHONY: alerts
+alerts: venv ## Make daemonset/monitoring/prometheusrule.yaml from alerts.yaml
+	@$(BIN)/python -m hack.alerts
+
+.PHONY: promtool
+promtool: ## Take promtool out of Debian's prometheus package, for the tests of the alert rules
+	@bash hack/promtool.sh
+
 .PHONY: baseline
 baseline: venv ## Take proto/ as the new wire baseline; a page in docs/decisions must carry its digest
 	@$(BIN)/buf build -o proto/baseline.binpb

@@ -36,7 +36,7 @@ rules`); change it there. Which deployment sees which of them is [fault-matrix.m
 | mode | what a rule in it does |
 |---|---|
 | `off` | nothing |
-| `observe` | its findings are reported, their text begins with *observed only*; they change neither admit nor verdict, so nothing that follows the verdict (condition, taint, breaker, alert) moves |
+| `observe` | its findings are reported, their text begins with *observed only*; they change neither admit nor verdict, so nothing that follows them (condition, taint, breaker, alerts on findings) moves |
 | `enforce` | its findings take part in the numbers and in the verdict |
 
 Modes are set per rule in the agent's policy file (`--policy FILE`, `MUSTER_AGENT_POLICY`); a rule that is not named is in the mode of the
