@@ -23,12 +23,15 @@ from admitter.clock import SystemClock
 from admitter.config import AdmitterConfig
 from admitter.core import recover
 from admitter.core.book import Book
+from admitter.core.safeguard import Safeguard
 from admitter.loop import AdmissionLoop
 from admitter.model.record import Terms
 from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
 from admitter.publish.figures import Figures
 from admitter.publish.metrics import Collector
+from admitter.publish.nodefigures import NodeFigures
+from admitter.publish.nodemetrics import NodeCollector
 from admitter.services.admission import AdmissionService
 from admitter.services.inspect import InspectService
 from admitter.sources import clusterfile, feeds
@@ -73,6 +76,8 @@ class Admitter:
             slice_source=self._source.slice_of if self._source is not None else lambda _: None,
         )
         self._figures = Figures()
+        self._node_figures = NodeFigures()
+        self._safeguard = Safeguard(config.hold_policy)
         self._log = _decision_log(config, self._clock)
         board = CapacityBoard(self._hub.view)
         self._loop = AdmissionLoop(
@@ -84,6 +89,7 @@ class Admitter:
             figures=self._figures,
             renew=lambda known: self._start_term(known, is_first=False),
             tick_seconds=config.tick_seconds,
+            safeguard=self._safeguard,
         )
         self._admission = AdmissionService(self._loop, self._clock.monotonic)
         self._inspect = InspectService(
@@ -146,6 +152,7 @@ class Admitter:
                 lost_lines=lambda: self._log.lost,
             )
         )
+        registry.register(NodeCollector(self._node_figures, lambda: self._safeguard.seen))
         address = configs.split_address(self._config.metrics_address)
         try:
             return ProbeServer(address, registry, self._readiness, program="muster-admitter")

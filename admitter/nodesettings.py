@@ -23,7 +23,10 @@ _TAINTING = (Verdict.BLOCKED, Verdict.WRONG_SHAPE, Verdict.OVER, Verdict.CONTEND
 class NodeSettings:
     node_conditions: bool = setting(default=True, text="write conditions and Events on Nodes")
     silent_seconds: float = setting(
-        60.0, text="an agent not heard for so long makes its node's conditions Unknown", low=1, high=86400
+        60.0,
+        text="an agent not heard for so long, or for node_ttl, makes its node's conditions Unknown",
+        low=1,
+        high=86400,
     )
     node_writes_per_minute: int = setting(
         600, text="most writes on Nodes in a minute, all nodes together", low=1, high=60000
@@ -48,10 +51,9 @@ class NodeSettings:
         300.0, text="nodes that turned within this count together", low=1, high=86400
     )
 
-    @property
-    def status_policy(self) -> StatusPolicy:
-        """How conditions follow the feed."""
-        return StatusPolicy(silent_seconds=self.silent_seconds)
+    def status_policy(self, node_ttl_seconds: float) -> StatusPolicy:
+        """Return how conditions follow the feed: none speaks of silence while the node still counts."""
+        return StatusPolicy(silent_seconds=max(self.silent_seconds, node_ttl_seconds))
 
     @property
     def taint_policy(self) -> TaintPolicy:
@@ -103,13 +105,4 @@ def _verdicts(config: Any) -> str:
     return f"--taint-verdicts: {', '.join(wrong)}: not among {', '.join(allowed)}" if wrong else ""
 
 
-def _silence(config: Any) -> str:
-    # Admission stops at node_ttl; a condition that says so earlier would speak of nodes that still count.
-    if config.silent_seconds < config.node_ttl_seconds:
-        return (
-            f"--silent-seconds: {config.silent_seconds:g} is less than --node-ttl-seconds {config.node_ttl_seconds:g}"
-        )
-    return ""
-
-
-CHECKS: tuple[settings.Check, ...] = (_cap, _verdicts, _silence)
+CHECKS: tuple[settings.Check, ...] = (_cap, _verdicts)

@@ -1,7 +1,5 @@
 """Settings of what Muster says on Nodes."""
 
-import dataclasses
-
 import pytest
 
 from admitter import nodesettings
@@ -9,18 +7,15 @@ from admitter.model.ruling import HoldMode
 from admitter.nodesettings import NodeSettings
 from muster import settings
 from muster.model.report import Verdict
-from muster.settings import setting
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(NodeSettings):
-    """With what the checks look at beside them."""
-
-    node_ttl_seconds: float = setting(15.0, text="as in AdmitterConfig")
 
 
 def load(**flags):
-    return settings.load(Settings, "TEST", flags, {}, nodesettings.CHECKS)
+    return settings.load(NodeSettings, "TEST", flags, {}, nodesettings.CHECKS)
+
+
+def test_nobody_is_silent_who_still_counts():
+    assert load(silent_seconds="5").status_policy(15.0).silent_seconds == 15.0
+    assert load().status_policy(15.0).silent_seconds == 60.0
 
 
 def test_nothing_is_tainted_by_default():
@@ -37,11 +32,10 @@ def test_the_cap_is_a_count_or_a_share(text, fleet, cap):
 
 def test_every_problem_at_once_with_its_flag():
     with pytest.raises(settings.InvalidSettings) as caught:
-        load(taint_cap="many", taint_verdicts="OVER,BLIND,X", silent_seconds="5")
+        load(taint_cap="many", taint_verdicts="OVER,BLIND,X")
     assert caught.value.problems == (
         "--taint-cap: 'many' is neither a count nor a percentage",
         "--taint-verdicts: BLIND, X: not among BLOCKED, WRONG_SHAPE, OVER, CONTENDED, UNDER",
-        "--silent-seconds: 5 is less than --node-ttl-seconds 15",
     )
 
 
