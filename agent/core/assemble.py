@@ -85,6 +85,7 @@ def _units_of(nvml: Reading[planes.Nvml]) -> tuple[tuple[planes.Gpu, ...], tuple
                 gi=instance.gi,
                 ci=instance.ci,
                 profile=shape.spelled(instance.profile),
+                instance=instance,
                 gpu=gpu,
             )
     return tuple(gpus[uuid] for uuid in sorted(gpus)), tuple(units[uuid] for uuid in sorted(units))

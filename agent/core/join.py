@@ -2,8 +2,8 @@
 
 Input: an id and the units of the snapshot. Output: a `DeviceId`; without a unit it is "cannot join", kept and reported.
 
-Invariant: an id joins to one unit or to none. It is never joined by an enumeration index, which moves (faults.md D7),
-save in the one form that consists of nothing else (GKE's nvidia0, faults.md S17).
+Invariant: an id joins to one unit or to none; one that several could be meant by cannot join. It is never joined by an
+enumeration index, which moves (faults.md D7), save in forms that consist of nothing else (GKE's nvidia0, faults.md S17).
 
 Why a list of functions: each form is one small parser that says nothing about the others; a new plugin is a new line.
 
@@ -18,6 +18,7 @@ from muster.model.reading import Known, Unknown
 
 _REPLICA = re.compile(r"^(?P<base>.+)::(?P<replica>\d+)$")
 _COMPOSITE = re.compile(r"^(?:MIG-)?(?P<parent>GPU-[^/]+)/(?P<gi>\d{1,9})/(?P<ci>\d{1,9})$")
+_PAIR = re.compile(r"^(?P<parent>GPU-.+?|\d{1,3})-(?P<gi>\d{1,3})$", re.IGNORECASE)
 _GKE = re.compile(r"^nvidia(?P<index>\d{1,9})(?:/gi(?P<gi>\d{1,9}))?$")
 
 
@@ -28,16 +29,21 @@ class Units:
         self.passthrough = frozenset(passthrough)
         self.by_uuid: dict[str, Unit] = {}
         self.by_instance: dict[tuple[str, int, int | None], Unit] = {}
-        self.by_index: dict[tuple[int, int | None], Unit] = {}
+        self.by_gi: dict[tuple[str | int, int | None], Unit | None] = {}
+        """(GPU's UUID or index, GPU instance) -> unit; None where compute instances share the GPU instance."""
         for unit in units:
             self.by_uuid[unit.uuid.lower()] = unit
             if unit.gi is not None:
                 self.by_instance[unit.parent.lower(), unit.gi, unit.ci] = unit
+            self._remember((unit.parent.lower(), unit.gi), unit)
             match unit.gpu.index:
                 case Known(index):
-                    self.by_index.setdefault((index, unit.gi), unit)
+                    self._remember((index, unit.gi), unit)
                 case Unknown():
                     pass
+
+    def _remember(self, key: tuple[str | int, int | None], unit: Unit) -> None:
+        self.by_gi[key] = None if key in self.by_gi else unit
 
 
 Form = Callable[[str, Units], Unit | None]
@@ -63,10 +69,19 @@ def _composite(text: str, units: Units) -> Unit | None:
 
 def _gke(text: str, units: Units) -> Unit | None:
     match = _GKE.match(text)
-    return units.by_index.get((int(match["index"]), int(match["gi"]) if match["gi"] else None)) if match else None
+    return units.by_gi.get((int(match["index"]), int(match["gi"]) if match["gi"] else None)) if match else None
 
 
-FORMS: tuple[Form, ...] = (_by_uuid, _mig_without_prefix, _mig_with_needless_prefix, _composite, _gke)
+def _pair(text: str, units: Units) -> Unit | None:
+    """Parse GPU and GPU instance (faults.md H5), the GPU by UUID or, as exporters do, by index."""
+    match = _PAIR.match(text)
+    if match is None:
+        return None
+    parent = match["parent"]
+    return units.by_gi.get((int(parent) if parent.isdigit() else parent.lower(), int(match["gi"])))
+
+
+FORMS: tuple[Form, ...] = (_by_uuid, _mig_without_prefix, _mig_with_needless_prefix, _composite, _gke, _pair)
 """Tried in this order; the first that finds a unit wins."""
 
 

@@ -4,10 +4,12 @@ Input: a resource name, a unit, the plugin's MIG strategy. Output: yes or no.
 
 Invariant: a whole GPU in MIG mode fits no name, since a pod cannot use it as one.
 
-Why the gigabyte figure is tolerated by one: components round the same memory differently (faults.md C9). Why no table
-of profiles: names vary by product (faults.md C10), so they come from NVML.
+Why the gigabyte figure is tolerated by one: components round the same memory differently (faults.md C9). Why slices and
+attributes come from the driver's numbers where it gives them: its spelling of a profile is only another component's. Why no
+table of profiles: names vary by product (faults.md C10), so they come from NVML.
 """
 
+import dataclasses
 import re
 
 from agent.model import planes
@@ -17,7 +19,19 @@ from muster.model.reading import Known, Unknown
 PREFIX = "nvidia.com/"
 WHOLE = PREFIX + "gpu"
 _MIG = PREFIX + "mig-"
-_PROFILE = re.compile(r"^(?P<head>(?:\d+c\.)?\d+g)\.(?P<gigabytes>\d{1,6})gb(?P<tail>.*)$")
+_PROFILE = re.compile(r"^(?:(?P<compute>\d{1,3})c\.)?(?P<gpu>\d{1,3})g\.(?P<gigabytes>\d{1,6})gb(?P<tail>.*)$")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """What a profile is, whatever it is called."""
+
+    gpu: int
+    """Compute slices of the GPU instance."""
+    compute: int
+    """Compute slices of the compute instance: fewer, if others share the GPU instance."""
+    gigabytes: int
+    attributes: frozenset[str]
 
 
 def profile_of(name: str) -> str:
@@ -38,19 +52,59 @@ def spelled(profile: str) -> str:
     return profile.replace("+", ".")
 
 
-def is_same_profile(one: str, other: str) -> bool:
-    """True if two names mean the same profile.
+def slice_in(profile: str) -> Slice | None:
+    """Return what a profile's name says; None for a name of another form.
 
-    >>> is_same_profile("7g.79gb", "7g.80gb"), is_same_profile("1g.10gb", "1g.10gb.me")
-    (True, False)
+    >>> found = slice_in("1c.3g.20gb.me")
+    >>> found.compute, found.gpu, found.gigabytes, sorted(found.attributes)
+    (1, 3, 20, ['me'])
     """
-    if one == other:
-        return True
-    first, second = _PROFILE.match(one), _PROFILE.match(other)
-    if first is None or second is None:
+    match = _PROFILE.match(spelled(profile))
+    if match is None:
+        return None
+    gpu = int(match["gpu"])
+    tail = match["tail"].lstrip(".")
+    return Slice(
+        gpu=gpu,
+        compute=int(match["compute"] or gpu),
+        gigabytes=int(match["gigabytes"]),
+        attributes=frozenset({tail} if tail else ()),
+    )
+
+
+def slice_of(instance: planes.MigInstance) -> Slice | None:
+    """Return what the driver says that an instance is: its numbers, and the name's where there are none."""
+    named = slice_in(instance.profile)
+    match instance.gpu_slices, instance.compute_slices, instance.memory_bytes:
+        case Known(gpu), Known(compute), Known(size) if named is None:
+            gigabytes = round(size / (1 << 30))
+        case Known(gpu), Known(compute), _ if named is not None:
+            gigabytes = named.gigabytes
+        case _:
+            return named
+    attributes = frozenset(text.lstrip("+.") for text in instance.attributes)
+    return Slice(
+        gpu=gpu,
+        compute=compute,
+        gigabytes=gigabytes,
+        attributes=attributes or (named.attributes if named is not None else frozenset()),
+    )
+
+
+def is_same(one: Slice | None, other: Slice | None) -> bool:
+    """True if both are known and equal, the gigabytes within one."""
+    if one is None or other is None:
         return False
-    near = abs(int(first["gigabytes"]) - int(second["gigabytes"])) <= 1
-    return near and (first["head"], first["tail"]) == (second["head"], second["tail"])
+    near = abs(one.gigabytes - other.gigabytes) <= 1
+    return near and dataclasses.replace(one, gigabytes=other.gigabytes) == other
+
+
+def is_of_profile(profile: str, instance: planes.MigInstance) -> bool:
+    """True if the instance is what the profile's name says, whatever its own component calls it."""
+    wanted, theirs = slice_in(profile), slice_of(instance)
+    if wanted is None or theirs is None:
+        return spelled(profile) == spelled(instance.profile)
+    return is_same(wanted, theirs)
 
 
 def is_in_mig_mode(gpu: planes.Gpu) -> bool:
@@ -66,7 +120,7 @@ def fits(name: str, unit: Unit) -> bool:
     """True if a unit that the resource advertises has the shape its name promises."""
     profile = profile_of(name)
     if profile:
-        return unit.is_mig and is_same_profile(profile, unit.profile)
+        return unit.instance is not None and is_of_profile(profile, unit.instance)
     return unit.is_mig or not is_in_mig_mode(unit.gpu)
 
 

@@ -27,6 +27,8 @@ class Unit:
     ci: int | None = None
     profile: str = ""
     """Of a MIG instance, in the plugin's spelling (1g.10gb.me)."""
+    instance: planes.MigInstance | None = None
+    """What the driver says of a MIG instance: slices, memory, attributes."""
     gpu: planes.Gpu
 
     @property

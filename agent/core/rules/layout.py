@@ -88,7 +88,7 @@ def _is_as_desired(gpu: planes.Gpu, desired: kube.DesiredMig) -> bool:
     actual: dict[str, int] = {}
     for instance in mig.instances if mig.current else ():
         profile = shape.spelled(instance.profile)
-        key = next((name for name in wanted if shape.is_same_profile(name, profile)), profile)
+        key = next((name for name in wanted if shape.is_of_profile(name, instance)), profile)
         actual[key] = actual.get(key, 0) + 1
     return actual == dict(wanted)
 

@@ -33,6 +33,43 @@ def test_a_unit_fits_a_name(name, uuid, fits):
     assert shape.fits(name, UNITS[uuid]) is fits
 
 
+def an_instance(profile, **facts):
+    return builders.planes.MigInstance(uuid="MIG-0", gi=1, ci=0, profile=profile, **facts)
+
+
+SLICES = {"gpu_slices": Known(3), "compute_slices": Known(3)}
+
+
+@pytest.mark.parametrize(
+    ("profile", "instance", "fits"),
+    [
+        pytest.param("3g.20gb", an_instance("3g.21gb", **SLICES), True, id="the gigabytes are rounded otherwise (C9)"),
+        pytest.param("3g.20gb", an_instance("3g.22gb", **SLICES), False, id="two gigabytes apart are another profile"),
+        pytest.param("3g.20gb", an_instance("4g.20gb", **SLICES), True, id="the driver's slices beat its spelling"),
+        pytest.param("4g.20gb", an_instance("4g.20gb", **SLICES), False, id="and the other way round"),
+        pytest.param(
+            "3g.20gb", an_instance("custom", **SLICES, memory_bytes=Known(20 << 30)), True, id="a name of no known form"
+        ),
+        pytest.param("3g.20gb", an_instance("custom", **SLICES), False, id="no known form and no memory"),
+        pytest.param("custom", an_instance("custom", **SLICES), True, id="no known form on both sides, the same text"),
+        pytest.param(
+            "3g.20gb", an_instance("3g.20gb", **SLICES, attributes=("me",)), False, id="an engine that the name lacks"
+        ),
+        pytest.param(
+            "3g.20gb.me", an_instance("3g.20gb", **SLICES, attributes=("+me",)), True, id="an engine told as attribute"
+        ),
+        pytest.param(
+            "1c.3g.20gb",
+            an_instance("3g.20gb", gpu_slices=Known(3), compute_slices=Known(1)),
+            True,
+            id="a compute instance of a part of the GPU instance",
+        ),
+    ],
+)
+def test_an_instance_is_compared_by_slices_memory_and_attributes(profile, instance, fits):
+    assert shape.is_of_profile(profile, instance) is fits
+
+
 @pytest.mark.parametrize(
     ("name", "uuid", "strategy", "carries"),
     [
