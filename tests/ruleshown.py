@@ -39,6 +39,16 @@ def timelines():
     return {rule: tuple(items[:MOST]) for rule, items in found.items()}
 
 
+def without_slices():
+    """Return a node of a DRA driver alone, whose slices are away."""
+    return builders.a_node(
+        kubelet=builders.a_kubelet({}),
+        node_object=builders.a_node_object({}),
+        plugins=Known(()),
+        dra=Known(kube.Dra(drivers=(kube.DraDriver(name="gpu.nvidia.com"),))),
+    )
+
+
 def a_link(number, state=planes.LinkState.ACTIVE):
     """Return a link to the board's switches."""
     return planes.NvLink(link=number, state=state, remote=Known(planes.LinkRemote.SWITCH))
@@ -75,6 +85,12 @@ def by_hand():
     for rule, path in (("device-files", "/dev/nvidiactl"), ("device-file-gpu", "/dev/nvidia3")):
         missing = Known((planes.DeviceNode(path=path, present=False),))
         yield a_timeline(rule, builders.a_node(device_nodes=missing))
+    tool = builders.a_gpu(3, processes=Known((builders.a_process(name="dcgmproftester12"),)))
+    yield a_timeline("management-tool", builders.with_gpus(builders.a_node(), tool))
+    validator = builders.a_listed_pod("nvidia-cuda-validator-x", "GPU-0")
+    listed = builders.a_kubelet({builders.WHOLE: tuple(f"GPU-{number}" for number in range(8))}, (validator,))
+    yield a_timeline("operator-pod", builders.a_node(kubelet=listed))
+    yield a_timeline("dra-unpublished", without_slices())
     yield a_timeline("expected-gpus", builders.a_node(expected=planes.Expected(gpus=9, source="operator")))
     yield a_timeline("S4-low", builders.a_node(node_object=builders.a_node_object({builders.WHOLE: (9, 7)})))
     yield a_timeline("C8-single", half_applied("single"))

@@ -79,8 +79,14 @@ def _promised(dra: kube.Dra, lookup: join.Units) -> dict[str, tuple[DeviceId, ..
     """Return driver -> devices of its slices."""
     texts: dict[str, set[str]] = {}
     for item in dra.slices:
-        texts.setdefault(item.driver, set()).update(device.uuid or device.name for device in item.devices)
+        ids = texts.setdefault(item.driver, set())
+        ids.update(device.uuid or device.name for device in item.devices if not _is_kept_away(device))
     return {driver: _joined(ids, lookup) for driver, ids in texts.items()}
+
+
+def _is_kept_away(device: kube.DraDevice) -> bool:
+    """True if the driver's own taint keeps claims away: to DRA what "unhealthy" is to a plugin."""
+    return any(taint.effect in ("NoSchedule", "NoExecute") for taint in device.taints)
 
 
 def _joined(ids: Iterable[str], lookup: join.Units) -> tuple[DeviceId, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from agent.core import holders
 from agent.core.context import Context
 from agent.core.holders import Use
-from agent.core.rules import pods, rejections
+from agent.core.rules import mig, pods, rejections
 from muster.model.reading import Known
 from muster.model.report import DeviceReport, DeviceState, PodFinding, PodState
 from muster.model.vocabulary import Reason
@@ -41,6 +41,7 @@ def report(context: Context, devices: tuple[DeviceReport, ...]) -> tuple[PodFind
         *_on_bad_device(context, devices),
         *_without_record(context),
         *_terminating(context),
+        *_at_risk(context, devices),
         *_rejected(context),
     ]
     worst: dict[tuple[str, str], PodFinding] = {}
@@ -122,6 +123,31 @@ def _terminating(context: Context) -> Iterator[PodFinding]:
                 reason=Reason.TERMINATING_POD.value,
                 devices=tuple(sorted(held)[:64]),
             )
+
+
+def _at_risk(context: Context, devices: tuple[DeviceReport, ...]) -> Iterator[PodFinding]:
+    """Yield pods that serve on a device which is degraded, or whose change of MIG mode waits for a reset."""
+    reasons = {item.uuid: item.reason for item in devices if item.state is DeviceState.DEGRADED}
+    for unit in context.snapshot.units:
+        if mig.is_change_pending(unit.gpu):
+            reasons.setdefault(unit.uuid, Reason.MIG_PENDING.value)
+    units = holders.units_of_pods(context.snapshot)
+    match context.snapshot.listed:
+        case Known(listed):
+            pass
+        case _:
+            return
+    for item in listed:
+        for uid in item.uids or ("",):
+            hit = sorted(units.get(uid or item.full_name, frozenset()) & reasons.keys())
+            if hit:
+                yield PodFinding(
+                    pod=item.full_name,
+                    uid=uid,
+                    state=PodState.AT_RISK,
+                    reason=reasons[hit[0]],
+                    devices=tuple(hit[:64]),
+                )
 
 
 def _rejected(context: Context) -> Iterator[PodFinding]:

@@ -96,6 +96,14 @@ class Policy:
     """Known management processes, ignored by E5 while their context is tiny."""
     management_bytes: int = 128 << 20
     """What a tiny context is."""
+    dra_drivers: tuple[str, ...] = ("gpu.nvidia.com",)
+    """DRA drivers that give out GPUs, known by name also while their slices are away."""
+    operator_pods: tuple[str, ...] = (
+        "nvidia-cuda-validator", "nvidia-operator-validator", "nvidia-device-plugin-validator", "nvidia-dcgm",
+    )  # fmt: skip
+    """Beginnings of pod names: an operator's own pods that may hold a GPU."""
+    diagnostic_processes: tuple[str, ...] = ("nvvs", "dcgmproftester", "nvbandwidth", "gpu_burn")
+    """Beginnings of process names: tests of a GPU, which need all of it."""
     partitioner_labels: tuple[str, ...] = ("nos.nebuly.com/gpu-partitioning",)
     """Labels of nodes on which another controller cuts MIG instances on demand (faults.md C12)."""
 

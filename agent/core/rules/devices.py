@@ -73,6 +73,10 @@ INSTANCE_XID = _bad(
     "the instance is gone, the node is rebooted, or the driver's recovery action becomes readable and is none",
 )  # fmt: skip
 DRAINED = _bad("gpu-drained", "GpuDrained", Reason.MAINTENANCE, Remedy.INVESTIGATE, "the driver's drain state is off")
+NOT_PASSED = _bad(
+    "F4", "PassthroughBound", Reason.CANNOT_JOIN, Remedy.RESTART_DEVICE_PLUGIN,
+    "the passthrough plugin offers only groups that are bound to vfio",
+)  # fmt: skip
 NOT_READY = _bad(
     "confidential-not-ready", "ConfidentialNotReady", Reason.NODE_STARTING, Remedy.INVESTIGATE,
     "the GPU's ready state is set, or confidential mode is off",
@@ -102,6 +106,7 @@ RULES = (
     INSTANCE_XID,
     DRAINED,
     NOT_READY,
+    NOT_PASSED,
     CANNOT_JOIN,
     UNREADABLE,
 )
@@ -123,6 +128,14 @@ UNJOINABLE = Condition(
     state=DeviceState.UNKNOWN, reason=Reason.CANNOT_JOIN, rule=CANNOT_JOIN, detail="joins to nothing on this node"
 )
 
+NOT_BOUND = Condition(
+    state=DeviceState.UNKNOWN,
+    reason=Reason.CANNOT_JOIN,
+    rule=NOT_PASSED,
+    detail="no group of that number is bound to vfio",
+)
+"""An id beside others that are: the passthrough plugin keeps an old count (faults.md F4, the stale variant)."""
+
 _HARMLESS_ACTIONS = (planes.RecoveryAction.NONE, planes.RecoveryAction.RECOVER_IMEX_DOMAIN)
 """RECOVER_IMEX_DOMAIN is about other nodes (agents.md b1)."""
 
@@ -133,18 +146,25 @@ def find(context: Context) -> Iterator[Suspicion]:
         return
     for view in context.snapshot.resources:
         hits: dict[tuple[str, str], tuple[Condition, list[DeviceId]]] = {}
+        is_passthrough = any(device.is_passthrough for device in view.ids())
         for device in view.ids():
-            condition, subject = _of_id(context, device)
+            condition, subject = _of_id(context, device, is_passthrough=is_passthrough)
             if condition.rule is not None:
                 key = (condition.rule.id, subject)
                 hits.setdefault(key, (condition, []))[1].append(device)
         for (_, subject), (condition, devices) in sorted(hits.items()):
-            yield _suspicion(view.name, subject, condition, devices)
+            yield _suspicion(view.name, subject, condition, devices, danger=_danger(context, condition))
 
 
-def _suspicion(resource: str, subject: str, condition: Condition, devices: list[DeviceId]) -> Suspicion:
+def _danger(context: Context, condition: Condition) -> str:
+    """Return what a lost GPU may do to the others: a plugin that walks all of them before it chooses (faults.md B3)."""
+    is_walking = any(plugin.config.get("preferredAllocation") == "true" for plugin in context.snapshot.plugins)
+    return "; its plugin's preferred allocation may fail for every pod" if condition.rule is LOST and is_walking else ""
+
+
+def _suspicion(resource: str, subject: str, condition: Condition, devices: list[DeviceId], *, danger: str) -> Suspicion:
     assert condition.rule is not None
-    detail = f"{subject}: {condition.detail or condition.reason.value}"
+    detail = f"{subject}: {condition.detail or condition.reason.value}{danger}"
     return Suspicion(
         rule=condition.rule,
         resource=resource,
@@ -157,7 +177,7 @@ def _suspicion(resource: str, subject: str, condition: Condition, devices: list[
     )
 
 
-def _of_id(context: Context, device: DeviceId) -> tuple[Condition, str]:
+def _of_id(context: Context, device: DeviceId, *, is_passthrough: bool) -> tuple[Condition, str]:
     """Return the condition of an id, and the UUID that its evidence is counted for."""
     if device.unit is not None:
         return of_unit(device.unit, context.snapshot, context.policy), device.unit.uuid
@@ -169,7 +189,7 @@ def _of_id(context: Context, device: DeviceId) -> tuple[Condition, str]:
     if absence is Absence.GPU_GONE:
         return GONE, device.uuid
     if absence is Absence.UNJOINABLE:
-        return UNJOINABLE, device.uuid
+        return (NOT_BOUND if is_passthrough else UNJOINABLE), device.uuid
     return HEALTHY, device.uuid  # HIDDEN and MIG_GONE are other modules' (absence.py)
 
 

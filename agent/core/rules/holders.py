@@ -12,6 +12,7 @@ from agent.core import holders
 from agent.core.context import Context, after, named, unheld
 from agent.core.holders import Use
 from agent.model.finding import Effect, Rule, Suspicion
+from agent.model.policy import Policy
 from agent.model.snapshot import DeviceId, ResourceView, Unit
 from muster.model import kube
 from muster.model.reading import Known, Unknown
@@ -27,6 +28,24 @@ FOREIGN = Rule(
     remedy=Remedy.STOP_FOREIGN_PROCESS,
     wait="foreign-process",
     clears_when="no process outside Kubernetes is on the device",
+)
+TOOL = Rule(
+    id="management-tool",
+    cause="ManagementToolOnGpu",
+    verdict=Verdict.CONTENDED,
+    effect=Effect.TAKEN,
+    reason=Reason.FOREIGN_PROCESS,
+    remedy=Remedy.WAIT,
+    wait="foreign-process",
+    clears_when="the diagnostic or management tool has left the device",
+)
+OPERATOR_POD = Rule(
+    id="operator-pod",
+    cause="OperatorPodOnGpu",
+    verdict=Verdict.OK,
+    reason=Reason.OK,
+    remedy=Remedy.NONE,
+    clears_when="the operator's pod no longer holds the device",
 )
 ORPHAN = Rule(
     id="E4",
@@ -66,7 +85,7 @@ MEMORY = Rule(
     clears_when="the device's used memory is back at the driver's baseline",
 )
 
-RULES = (FOREIGN, ORPHAN, TERMINATING, HELD_BY_INIT, MEMORY)
+RULES = (FOREIGN, TOOL, OPERATOR_POD, ORPHAN, TERMINATING, HELD_BY_INIT, MEMORY)
 
 _RULE_OF = {Use.FOREIGN: FOREIGN, Use.ORPHAN: ORPHAN, Use.KNOWN_POD: HELD_BY_INIT}
 
@@ -81,11 +100,35 @@ def find(context: Context) -> Iterator[Suspicion]:
             for use, rule in _RULE_OF.items():
                 hits = [usage for usage in usages if usage.unit == device.uuid and usage.use is use]
                 if hits:
+                    is_tool = rule is FOREIGN and all(_is_tool(context.policy, usage.process.name) for usage in hits)
                     who = (usage.pod or f"pid {usage.process.pid} {usage.process.name}".rstrip() for usage in hits)
-                    yield _of_device(rule, view, device, f"{device.uuid}: {named(who)}")
+                    yield _of_device(TOOL if is_tool else rule, view, device, f"{device.uuid}: {named(who)}")
             if not any(usage.unit == device.uuid for usage in usages) and _is_memory_held(context, device.unit):
                 yield _of_device(MEMORY, view, device, f"{device.uuid}: memory in use, no process, no holder")
         yield from _terminating(context, view)
+        yield from _operator_pods(context, view)
+
+
+def _is_tool(policy: Policy, name: str) -> bool:
+    return name in policy.management_processes or name.startswith(policy.diagnostic_processes)
+
+
+def _operator_pods(context: Context, view: ResourceView) -> Iterator[Suspicion]:
+    """Yield who of an operator's own pods holds a device: no gang waits for one of those."""
+    held: dict[str, list[str]] = {}
+    for text, pods in view.holders().items():
+        for pod in pods:
+            if pod.rpartition("/")[2].startswith(context.policy.operator_pods):
+                held.setdefault(pod, []).append(text)
+    for pod, ids in sorted(held.items()):
+        yield Suspicion(
+            rule=OPERATOR_POD,
+            resource=view.name,
+            subject=pod,
+            devices=tuple(sorted(ids)),
+            units=len(ids),
+            detail=f"{pod} holds {named(ids)}",
+        )
 
 
 def _of_device(rule: Rule, view: ResourceView, device: DeviceId, detail: str) -> Suspicion:

@@ -270,7 +270,7 @@ def _geometry(gpu: planes.Gpu) -> tuple[str, ...]:
 def _pending(context: Context) -> Iterator[Suspicion]:
     for view in context.snapshot.resources:
         parents = {device.unit.parent: device.unit.gpu for device in view.ids() if device.unit is not None}
-        owed = sorted(uuid for uuid, gpu in parents.items() if _is_change_pending(gpu))
+        owed = sorted(uuid for uuid, gpu in parents.items() if is_change_pending(gpu))
         if owed:
             yield Suspicion(
                 rule=MODE_PENDING,
@@ -280,7 +280,8 @@ def _pending(context: Context) -> Iterator[Suspicion]:
             )
 
 
-def _is_change_pending(gpu: planes.Gpu) -> bool:
+def is_change_pending(gpu: planes.Gpu) -> bool:
+    """True if the driver owes a change of MIG mode until the next reset."""
     match gpu.mig:
         case Known(mig):
             return mig.current != mig.pending

@@ -14,7 +14,7 @@ Not here: MIG units whose plugin promises the old geometry (mig.py): they are un
 import datetime
 from collections.abc import Iterator
 
-from agent.core import shape
+from agent.core import allocators, shape
 from agent.core.context import Context, after, count_of, named
 from agent.core.rules import devices, layout, mig, sharing
 from agent.model.finding import Rule, Suspicion
@@ -48,6 +48,9 @@ WAITING = _under("A10", "NoDevicesWaitingForever", Reason.PLUGIN_NOT_REGISTERED,
 LATE = _under("A11", "LateGpusMissed", Reason.NOT_ADVERTISED, _RESTART)
 REPELLED = _under("A12", "PluginRepelledByTaint", Reason.PLUGIN_NOT_REGISTERED, Remedy.INVESTIGATE, "plugin-restart")
 STARTING = _under("A13", "NodeReadyBeforeGpu", Reason.NODE_STARTING, Remedy.WAIT)
+NOT_IN_SLICES = _under(
+    "dra-unpublished", "DraDevicesUnpublished", Reason.NOT_ADVERTISED, Remedy.RESTART_DEVICE_PLUGIN, "dra-slice"
+)
 SLICED = _under("C12", "ThirdPartySlicer", Reason.NOT_ADVERTISED, _RESTART, "mig-advertise")
 STICKY = _under("B1", "XidStickyUnhealthy", Reason.NOT_ADVERTISED, _RESTART)
 EVENTLESS = _under("B11", "EventUnsupportedGpu", Reason.NOT_ADVERTISED, Remedy.INVESTIGATE)
@@ -56,7 +59,7 @@ PLUGIN_BLIND = _under("D3", "PluginContainerLostGpu", Reason.NOT_ADVERTISED, _RE
 
 RULES = (
     DOWN_IN_GRACE, DOWN, UNREGISTERED, SOCKET_MISSED, KUBELET_RESTARTED, WRONG_ROOT, WAITING, LATE, REPELLED, STARTING,
-    SLICED, STICKY, EVENTLESS, MPS_AWAY, PLUGIN_BLIND,
+    SLICED, NOT_IN_SLICES, STICKY, EVENTLESS, MPS_AWAY, PLUGIN_BLIND,
 )  # fmt: skip
 
 
@@ -139,6 +142,8 @@ Cause = tuple[Rule, datetime.datetime | None]
 
 def _cause(context: Context, view: ResourceView | None, units: tuple[Unit, ...]) -> Cause:
     """Return the rule, and until when the state is normal."""
+    if (view is not None and view.is_dra) or allocators.is_dra_alone(context.snapshot, context.policy):
+        return NOT_IN_SLICES, context.boot_end()
     if all(unit.is_mig for unit in units) and layout.is_partitioned_on_demand(context):
         return SLICED, None  # whoever cut them bounces the plugin later
     if view is not None and view.ids():
