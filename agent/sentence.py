@@ -20,5 +20,5 @@ def facts_of(report: NodeReport) -> dict[str, Any]:
         for name, resource in sorted(report.resources.items())
     }
     findings = [*report.node_findings, *(item for resource in report.resources.values() for item in resource.findings)]
-    causes = sorted({f"{item.cause}/{item.verdict.value}" for item in findings})
+    causes = sorted({f"{item.cause}/{'observed' if item.observed else item.verdict.value}" for item in findings})
     return {"node": report.node, "resources": resources, "causes": causes, "unverified": list(report.unverified)}

@@ -32,6 +32,9 @@ COUNTS = (
 )  # fmt: skip
 """Fields of a resource's report; each is a label value of muster_node_units."""
 
+MAX_XIDS = 256
+"""Series of muster_gpu_xids: eight GPUs know a few codes each, and the kernel log is text that anybody may have written."""
+
 _PROCESS = pathlib.Path("/proc/self")
 
 
@@ -160,9 +163,9 @@ def xid_family(observation: Observation) -> Metric:
             gpus = ()
     by_gpu = kernel_log.xids_of(gpus, observation.kernel_log)
     by_gpu[""] = kernel_log.unplaced(gpus, observation.kernel_log)
-    for uuid, events in sorted(by_gpu.items()):
-        for code, number in sorted(collections.Counter(event.code for event in events).items()):
-            family.add_metric([uuid, str(code)], number)
+    counts = collections.Counter((uuid, event.code) for uuid, events in by_gpu.items() for event in events)
+    for (uuid, code), number in sorted(counts.items())[:MAX_XIDS]:
+        family.add_metric([uuid, str(code)], number)
     return family
 
 

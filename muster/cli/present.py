@@ -14,7 +14,7 @@ from rich.text import Text
 from muster.model import jsonform
 from muster.model.admission import NodeCapacity
 from muster.model.reading import Known, Reading, Unknown
-from muster.model.report import DeviceState, Verdict
+from muster.model.report import DeviceState, Finding, Verdict
 from muster.pb.muster.v1 import inspect_pb2
 
 _COLOURS = {Verdict.OK: "green", Verdict.TRANSIENT: "yellow"}
@@ -44,10 +44,14 @@ def nodes_table(nodes: Iterable[NodeCapacity]) -> Table:
         for name, report in sorted(node.report.resources.items()):
             counts = (_count(report.advertised), _count(report.present), _count(report.free))
             leases = (str(node.admissible.get(name, 0)), str(node.leased.get(name, 0)))
-            why = ", ".join(sorted({f"{finding.cause} ({finding.reason})" for finding in report.findings}))
+            why = ", ".join(sorted({_cause(finding) for finding in report.findings}))
             table.add_row(*head, name, *counts, *leases, why)
             head = ("", "", "")
     return table
+
+
+def _cause(finding: Finding) -> str:
+    return f"{finding.cause} ({finding.reason}{', observed' if finding.observed else ''})"
 
 
 def gpus_table(nodes: Iterable[NodeCapacity], *, everything: bool) -> Table:

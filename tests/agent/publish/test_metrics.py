@@ -141,6 +141,16 @@ def test_an_xid_of_a_gpu_that_is_no_longer_listed_is_counted_without_a_name(boar
     assert scraped(board)["muster_gpu_xids"] == {(("uuid", ""), ("xid", "79")): 1}
 
 
+def test_a_log_full_of_made_up_xids_makes_no_page_of_them(board):
+    records = tuple(
+        planes.KernelRecord(at=NOW, text=f"NVRM: Xid (PCI:0000:1b:00): {code}, made up") for code in range(1000)
+    )
+    board.notice = dataclasses.replace(
+        a_notice(), observation=planes.Observation(node="gpu-a1", taken_at=NOW, kernel_log=Known(records))
+    )
+    assert len(scraped(board)["muster_gpu_xids"]) == metrics.MAX_XIDS
+
+
 def test_a_finding_that_is_only_observed_says_so(board):
     board.notice = a_notice(dataclasses.replace(REPORT, node_findings=(dataclasses.replace(FINDING, observed=True),)))
     modes = {dict(labels)["resource"]: dict(labels)["mode"] for labels in scraped(board)["muster_findings"]}

@@ -1,8 +1,10 @@
 """What a profile cannot read is Unknown or absent, and never an empty list that looks read."""
 
 import dataclasses
+import pathlib
 
 import pytest
+import yaml
 
 from agent.model import planes, privilege
 from agent.model.privilege import Privilege
@@ -79,3 +81,25 @@ def test_a_welcome_without_a_cluster_names_no_api_server():
     assert profiles.has_api_server(frozenset(), capture_has=True)
     assert not profiles.has_api_server(frozenset(), capture_has=False)
     assert not profiles.has_api_server(frozenset({Privilege.NODE_SLICE}), capture_has=True)
+
+
+def test_the_full_profile_is_what_the_base_manifests_grant():
+    """Whoever takes a mount or a right out of the base changes what is seen: it becomes another profile."""
+    text = (pathlib.Path(__file__).parents[3] / "daemonset" / "base" / "agent.yaml").read_text()
+    (workload,) = [item for item in yaml.safe_load_all(text) if item["kind"] == "DaemonSet"]
+    pod = workload["spec"]["template"]["spec"]
+    containers = {container["name"]: container for container in pod["containers"]}
+    mounts = {
+        (name, mount["mountPath"]) for name, container in containers.items() for mount in container["volumeMounts"]
+    }
+    granted = {
+        Privilege.HOST_PID: pod["hostPID"],
+        Privilege.KERNEL_LOG: containers["reader"]["securityContext"]["privileged"],
+        Privilege.MIG_MONITOR: containers["reader"]["securityContext"]["privileged"],
+        Privilege.GPU_DEVICES: ("reader", "/dev") in mounts,
+        Privilege.HOST_FILES: ("reader", "/host") in mounts,
+        Privilege.POD_RESOURCES: ("agent", "/var/lib/kubelet/pod-resources") in mounts,
+        Privilege.CHECKPOINT: ("agent", "/var/lib/kubelet/device-plugins") in mounts,
+        Privilege.NODE_SLICE: any(entry["name"] == "MUSTER_AGENT_ADMITTERS" for entry in containers["agent"]["env"]),
+    }
+    assert granted == dict.fromkeys(set(Privilege) - {Privilege.NONE}, True)

@@ -1,5 +1,6 @@
 """Answers for a person and for a program."""
 
+import dataclasses
 import datetime
 
 import pytest
@@ -133,3 +134,12 @@ def test_json_keeps_the_reason_of_an_unknown_count():
     (node,) = present.nodes_json([a_node()])
     assert node["report"]["resources"][GPU]["free"] is None
     assert node["report"]["resources"][GPU]["unknown"]["free"] == "PlaneUnreadable"
+
+
+def test_a_cause_without_effect_says_so():
+    node = a_node(verdict=Verdict.OVER)
+    resource = node.report.resources[GPU]
+    seen = dataclasses.replace(resource, findings=(dataclasses.replace(resource.findings[0], observed=True),))
+    report = dataclasses.replace(node.report, resources={GPU: seen})
+    (row,) = shown(present.nodes_table([dataclasses.replace(node, report=report)]))
+    assert row[-2:] == ["(GpuLost,", "observed)"]
