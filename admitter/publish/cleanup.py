@@ -5,17 +5,15 @@ In: a client with a person's rights. Out: a line for each thing that was taken a
 Invariants: nothing of others is touched: a condition of our name that another field manager owns stays, and is named.
 Repeating it is harmless. One Node that fails does not keep the others from being cleaned.
 
-Why not the leader's own way, an apply with nothing in it: that needs the server's memory of who owns what, and somebody
-may have wiped it.
+Why two ways: an apply with nothing in it takes away what we own and nobody else does, by the server's own memory; what nobody
+owns, because somebody has wiped that memory, is deleted.
 """
 
 import dataclasses
 import datetime
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable
 
 import lightkube
-from lightkube.models import meta_v1
 from lightkube.resources import core_v1 as core
 from lightkube.types import PatchType
 
@@ -25,6 +23,7 @@ from admitter.publish.nodes import Failed, NodeWriter, Outcome, Sent
 from muster.model import labels
 from muster.model.nodeconditions import FIELD_MANAGER, ConditionType
 
+_DONE = Sent(outcome=Outcome.DONE)
 TRIES = 5
 """At a taint, while somebody else keeps changing the Node."""
 
@@ -41,13 +40,14 @@ class Done:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What is ours on one Node."""
+    """What is of our names on one Node."""
 
     node: str
     uid: str
-    conditions: tuple[str, ...]
-    foreign: tuple[str, ...]
-    """Conditions of our names that another writer owns."""
+    ours: frozenset[str]
+    """Conditions that we own, or nobody."""
+    foreign: frozenset[str]
+    """Conditions that somebody else owns, and not we."""
     taint: str | None
 
 
@@ -59,49 +59,54 @@ async def clean(
     writer = NodeWriter(client, lambda _: True, utc, reporter="cleanup")
     async for node in client.list(core.Node):
         found = find(node)
-        for name in found.foreign:
+        if found.ours:
+            sent, left = (_DONE, found.foreign) if is_trial else await _remove_conditions(client, found, utc())
+            yield _line(found.node, f"conditions {', '.join(sorted(found.ours - left))}", sent, is_trial=is_trial)
+        else:
+            left = found.foreign
+        for name in sorted(left):
             yield Done(node=found.node, text=f"condition {name} belongs to another writer", is_left=True)
-        if found.conditions:
-            sent = Sent(outcome=Outcome.DONE) if is_trial else await _remove_conditions(client, found)
-            yield _line(found.node, f"conditions {', '.join(found.conditions)}", sent, is_trial=is_trial)
         if found.taint is not None:
-            sent = Sent(outcome=Outcome.DONE) if is_trial else await _remove_taint(writer, found)
+            sent = _DONE if is_trial else await _remove_taint(writer, found)
             yield _line(found.node, f"taint {labels.UNTRUSTED.full}={found.taint}", sent, is_trial=is_trial)
 
 
-def find(node: core.Node) -> Found:
-    """Return what is ours on a Node."""
+def find(node: core.Node | core.NodeStatus) -> Found:
+    """Return what is of our names on a Node."""
     assert node.metadata is not None
     listed = (node.status.conditions if node.status is not None else None) or []
     present = {condition.type for condition in listed} & set(ConditionType)
-    foreign = present & set(_owned_by_others(node.metadata.managedFields or ()))
+    owners = {name.value: managers for name, managers in nodes.owners(node.metadata).items() if name in present}
     taints = (node.spec.taints if node.spec is not None else None) or []
     return Found(
         node=node.metadata.name or "",
         uid=node.metadata.uid or "",
-        conditions=tuple(sorted(present - foreign)),
-        foreign=tuple(sorted(foreign)),
+        ours=frozenset(name for name, managers in owners.items() if FIELD_MANAGER in managers or not managers),
+        foreign=frozenset(name for name, managers in owners.items() if managers and FIELD_MANAGER not in managers),
         taint=next((taint.value or "" for taint in taints if taint.key == labels.UNTRUSTED.full), None),
     )
 
 
-def _owned_by_others(entries: Iterable[meta_v1.ManagedFieldsEntry]) -> Iterable[str]:
-    for entry in entries:
-        if entry.manager != FIELD_MANAGER:
-            fields: Mapping[str, Any] = entry.fieldsV1 or {}
-            owned = fields.get("f:status", {}).get("f:conditions", {})
-            yield from (name.value for name in ConditionType if f'k:{{"type":"{name.value}"}}' in owned)
-
-
-async def _remove_conditions(client: lightkube.AsyncClient, found: Found) -> Sent:
-    body = {"status": {"conditions": [{"type": name, "$patch": "delete"} for name in found.conditions]}}
+async def _remove_conditions(
+    client: lightkube.AsyncClient, found: Found, now: datetime.datetime
+) -> tuple[Sent, frozenset[str]]:
+    """Let go of what we own, and delete what nobody owns; return how it went and which conditions are there still."""
+    body = nodes.applied(found.node, found.uid, {}, now)
     try:
-        await client.patch(
-            core.NodeStatus, found.node, body, patch_type=PatchType.STRATEGIC, field_manager=FIELD_MANAGER
+        after = await client.patch(
+            core.NodeStatus, found.node, body, patch_type=PatchType.APPLY, field_manager=FIELD_MANAGER
         )
+        left = find(after)
+        orphans = [{"type": name, "$patch": "delete"} for name in sorted(left.ours)]
+        if orphans:
+            body = {"status": {"conditions": orphans}}
+            after = await client.patch(
+                core.NodeStatus, found.node, body, patch_type=PatchType.STRATEGIC, field_manager=FIELD_MANAGER
+            )
     except Failed as error:
-        return nodes.failure(error)
-    return Sent(outcome=Outcome.DONE)
+        return nodes.failure(error), frozenset()
+    left = find(after)
+    return _DONE, left.ours | left.foreign
 
 
 async def _remove_taint(writer: NodeWriter, found: Found) -> Sent:

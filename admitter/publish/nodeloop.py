@@ -61,7 +61,7 @@ class Clock(Protocol):
 class Writer(Protocol):
     """Who sends."""
 
-    async def set_conditions(self, write: Write, term: int) -> Sent: ...
+    async def set_conditions(self, write: Write, term: int, *, may_retake: bool = False) -> Sent: ...
     async def change_taint(self, change: TaintChange, term: int) -> Sent: ...
     async def send_note(self, node: str, uid: str, note: Note, term: int) -> Sent: ...
 
@@ -81,6 +81,8 @@ class _Memory:
     """What was made of the Node last."""
     foreign: frozenset[ConditionType] = frozenset()
     foreign_until: float = 0.0
+    retaken_at: float = float("-inf")
+    """When we took a condition of ours back from somebody who had changed it."""
 
 
 class NodeLoop:
@@ -210,7 +212,12 @@ class NodeLoop:
     async def _send_conditions(self, write: Write, term: int) -> None:
         memory, now = self._memories[write.node], self._clock.monotonic()
         memory.history = nodestatus.sent(memory.history, write, self._policy, now)
-        sent = self._counted("conditions", await self._writer.set_conditions(write, term))
+        # Once in a while: who keeps changing a condition of ours gets it.
+        may_retake = now - memory.retaken_at >= FOREIGN_SECONDS
+        sent = self._counted(CONDITIONS, await self._writer.set_conditions(write, term, may_retake=may_retake))
+        if sent.retaken:
+            memory.retaken_at = now
+            _LOG.warning("conditions of ours were changed: put right", node=write.node, types=sorted(sent.retaken))
         if sent.foreign:
             memory.foreign, memory.foreign_until = sent.foreign, now + FOREIGN_SECONDS
             _LOG.warning("conditions of ours are another writer's", node=write.node, types=sorted(sent.foreign))

@@ -4,7 +4,8 @@ In: a Write, TaintChange or Note, and the term it was decided in. Out: `Sent`: w
 after it. No request raises.
 
 Invariants. A request leaves only while the guard still allows its term. Conditions are applied under our own field manager
-and without force: conditions of others are not in the request, and one of our names that somebody else owns is theirs.
+and without force: conditions of others are not in the request, and one of our names that somebody else made is theirs. What
+was ours and somebody changed is taken back where the caller allows it, by force and with nothing else in the request.
 The apply carries the Node's UID, so that a Node made anew under the name is left alone; the taint's patch carries the
 resourceVersion of the Node that it was made from, so that nobody's taint is lost.
 
@@ -16,7 +17,7 @@ import datetime
 import enum
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -36,6 +37,8 @@ EVENTS_NAMESPACE = "default"
 """Where Events about Nodes, which have no namespace, are kept and looked for."""
 EFFECT = "NoSchedule"
 _CONDITION_PATH = re.compile(r'\.status\.conditions\[type="([^"]+)"\]')
+_FORGOTTEN = "before-first-apply"
+"""Whom the API server takes for the owner of what nobody is known to own, at the first apply."""
 _NOT_FOUND, _CONFLICT, _INVALID, _TOO_MANY = 404, 409, 422, 429
 _RIGHTS = (401, 403)
 
@@ -64,6 +67,8 @@ class Sent:
     detail: str = ""
     foreign: frozenset[ConditionType] = frozenset()
     """Conditions of our names that somebody else owns; they were left out."""
+    retaken: frozenset[ConditionType] = frozenset()
+    """Conditions of ours that somebody had changed; they are ours again."""
 
 
 Failed = (httpx2.HTTPError, exceptions.ConfigError, OSError, ValueError)
@@ -87,14 +92,21 @@ class NodeWriter:
         self._utc = utc
         self._reporter = reporter
 
-    async def set_conditions(self, write: Write, term: int) -> Sent:
-        """Apply our conditions of one Node, in place of those that we applied before."""
+    async def set_conditions(self, write: Write, term: int, *, may_retake: bool = False) -> Sent:
+        """Apply our conditions of one Node, in place of those that we applied before.
+
+        `may_retake`: a condition that is ours, and that somebody has changed since, is made ours again.
+        """
         sent = await self._send(term, lambda: self._apply(write.node, write.uid, write.conditions))
-        ours = {name: item for name, item in write.conditions.items() if name not in sent.foreign}
-        if not sent.foreign or not ours:
+        if not sent.foreign:
             return sent
-        again = await self._send(term, lambda: self._apply(write.node, write.uid, ours))
-        return dataclasses.replace(again, foreign=sent.foreign, detail=again.detail or sent.detail)
+        owned = await self._owned(write.node) if may_retake else frozenset()
+        retaken, foreign = sent.foreign & owned, sent.foreign - owned
+        ours = {name: item for name, item in write.conditions.items() if name not in foreign}
+        if not ours:
+            return dataclasses.replace(sent, foreign=foreign)
+        again = await self._send(term, lambda: self._apply(write.node, write.uid, ours, force=bool(retaken)))
+        return dataclasses.replace(again, foreign=foreign, retaken=retaken, detail=again.detail or sent.detail)
 
     async def change_taint(self, change: TaintChange, term: int) -> Sent:
         """Read the Node, then put our taint on it or take it away."""
@@ -113,13 +125,24 @@ class NodeWriter:
             return failure(error)
         return answer if isinstance(answer, Sent) else Sent(outcome=Outcome.DONE)
 
-    async def _apply(self, node: str, uid: str, conditions: Conditions) -> None:
+    async def _owned(self, node: str) -> frozenset[ConditionType]:
+        """Return the conditions that were ours before somebody else wrote on them."""
+        try:
+            found = await self._client.get(core.Node, node)
+        except Failed:
+            return frozenset()
+        assert found.metadata is not None
+        owned = owners(found.metadata).items()
+        return frozenset(name for name, managers in owned if FIELD_MANAGER in managers or not managers)
+
+    async def _apply(self, node: str, uid: str, conditions: Conditions, *, force: bool = False) -> None:
         await self._client.patch(
             core.NodeStatus,
             node,
             applied(node, uid, conditions, self._utc()),
             patch_type=PatchType.APPLY,
             field_manager=FIELD_MANAGER,
+            force=force,
         )
 
     async def _patch_taint(self, change: TaintChange, term: int) -> Sent | None:
@@ -140,6 +163,20 @@ class NodeWriter:
         }
         await self._client.patch(core.Node, change.node, body, patch_type=PatchType.MERGE, field_manager=FIELD_MANAGER)
         return None
+
+
+def owners(metadata: meta_v1.ObjectMeta) -> dict[ConditionType, frozenset[str]]:
+    """Return the field managers that own something of each condition of our names; none: it is nobody's, so ours."""
+    found: dict[ConditionType, set[str]] = {name: set() for name in ConditionType}
+    for entry in metadata.managedFields or ():
+        if entry.manager == _FORGOTTEN:
+            continue
+        fields: Mapping[str, Any] = entry.fieldsV1 or {}
+        listed = fields.get("f:status", {}).get("f:conditions", {})
+        for name in ConditionType:
+            if f'k:{{"type":"{name.value}"}}' in listed:
+                found[name].add(entry.manager or "")
+    return {name: frozenset(managers) for name, managers in found.items()}
 
 
 def applied(node: str, uid: str, conditions: Conditions, now: datetime.datetime) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Api:
         self.sent.append((kind, node, outcome.value))
         return outcome
 
-    async def set_conditions(self, write, term):
+    async def set_conditions(self, write, term, *, may_retake=False):
         outcome = self._answer("conditions", write.node)
         if outcome is Outcome.DONE:
             ours = {name: item for name, item in write.conditions.items() if name not in self.foreign}

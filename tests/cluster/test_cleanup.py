@@ -32,14 +32,14 @@ def written(client):
         client.delete(core.Node, name)
 
 
-def apply(client, name, manager, *types, force=False):
+def apply(client, name, manager, *types):
     body = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name},
         "status": {"conditions": [{"type": str(kind), "status": "False", "reason": "R"} for kind in types]},
     }
-    client.patch(core.NodeStatus, name, body, patch_type=PatchType.APPLY, field_manager=manager, force=force)
+    client.patch(core.NodeStatus, name, body, patch_type=PatchType.APPLY, field_manager=manager)
 
 
 def run(cluster, *arguments):
@@ -77,12 +77,22 @@ def test_all_of_ours_goes_and_a_second_call_finds_nothing(cluster, client, writt
     assert run(cluster)[:2] == (0, ["cleanup: 0 nodes, 0 left alone"])
 
 
-def test_a_condition_of_our_name_that_somebody_took_over_stays_and_is_named(cluster, client, written):
-    apply(client, written[0], "npd", "KernelDeadlock", "GPUHealthy", force=True)
+def test_a_condition_that_somebody_else_owns_with_us_stays_and_is_named(cluster, client, written):
+    apply(client, written[0], "npd", "KernelDeadlock", "GPUHealthy")
     code, lines, _ = run(cluster)
     assert (code, lines[-1]) == (1, "cleanup: 2 nodes, 1 left alone")
+    assert f"node {written[0]}: removed conditions GPUCapacityTruthful, MIGLayoutMatches" in lines
     assert f"node {written[0]}: condition GPUHealthy belongs to another writer" in lines
     assert on_node(client, written[0]) == ({"GPUHealthy", "KernelDeadlock"}, {OTHERS.key})
+
+
+def test_conditions_whose_owner_somebody_has_wiped_go_too(cluster, client, written):
+    for name in written:
+        client.patch(core.Node, name, {"metadata": {"managedFields": [{}]}}, patch_type=PatchType.MERGE)
+    assert client.get(core.Node, written[0]).metadata.managedFields is None
+    code, lines, _ = run(cluster)
+    assert (code, lines[-1]) == (0, "cleanup: 2 nodes, 0 left alone")
+    assert on_node(client, written[0]) == ({"KernelDeadlock"}, {OTHERS.key})
 
 
 def test_who_has_no_rights_is_told_so(cluster):
