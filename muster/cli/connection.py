@@ -10,7 +10,7 @@ import functools
 import os
 import pathlib
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import click
@@ -73,22 +73,30 @@ _ASKED_BADLY = frozenset(
 _CHECKS: tuple[settings.Check, ...] = (_address, _tls)
 
 Ask = Callable[..., Awaitable[Exit]]
+Instead = Callable[[Mapping[str, Any]], Exit]
 
 
-def command(ask: Ask) -> Callable[..., None]:
-    """Make a click callback of an async function that gets a connected client and the connection's settings first."""
+class NoAnswer(Exception):
+    """What is asked instead of the admitter has no answer either."""
+
+
+def command(ask: Ask, instead: Instead | None = None) -> Callable[..., None]:
+    """Make a click callback of an async function that gets a connected client and the connection's settings first.
+
+    `instead` is asked, with the command's own arguments, when nobody answers at the address.
+    """
 
     @settings.options(Connection, PREFIX)
     @functools.wraps(ask)
     def callback(**arguments: Any) -> None:
         names = {field.name for field in dataclasses.fields(Connection)}
         flags = {name: arguments.pop(name) for name in names}
-        sys.exit(_run(ask, flags, arguments))
+        sys.exit(_run(ask, flags, arguments, instead))
 
     return callback
 
 
-def _run(ask: Ask, flags: dict[str, str | None], arguments: dict[str, Any]) -> Exit:
+def _run(ask: Ask, flags: dict[str, str | None], arguments: dict[str, Any], instead: Instead | None) -> Exit:
     try:
         connection = settings.load(Connection, PREFIX, flags, os.environ, _CHECKS)
         return asyncio.run(_asked(ask, connection, arguments))
@@ -102,6 +110,14 @@ def _run(ask: Ask, flags: dict[str, str | None], arguments: dict[str, Any]) -> E
     except client.Unreachable as error:
         hint = " (so ends a connection whose certificate the admitter does not accept)" if _CLOSED in str(error) else ""
         click.echo(f"muster: no answer from {connection.address}: {error}{hint}", err=True)
+        return _ask_instead(instead, arguments) if instead is not None else Exit.NO_ANSWER
+
+
+def _ask_instead(instead: Instead, arguments: Mapping[str, Any]) -> Exit:
+    try:
+        return instead(arguments)
+    except NoAnswer as error:
+        click.echo(f"muster: nor from the cluster: {error}", err=True)
         return Exit.NO_ANSWER
 
 

@@ -4,6 +4,7 @@
 connection.py.
 """
 
+import functools
 import json
 import re
 import sys
@@ -11,7 +12,7 @@ import sys
 import click
 from rich.console import Console
 
-from muster.cli import connection, images, present
+from muster.cli import away, connection, images, present
 from muster.cli.connection import Exit
 from muster.client import Client
 from muster.model.admission import NodeCapacity
@@ -30,7 +31,7 @@ def main() -> None:
 @json_option
 @click.option("--gpus", is_flag=True, help="list healthy GPUs too")
 @click.option("--images", "with_images", is_flag=True, help="list each node's container images and how warm they are")
-@connection.command
+@functools.partial(connection.command, instead=away.status)
 async def status(
     admitter: Client,
     timeout: float,  # noqa: ASYNC109 -- a setting
@@ -75,7 +76,7 @@ async def status(
 @main.command()
 @click.argument("target", metavar="gang/NAMESPACE/NAME")
 @json_option
-@connection.command
+@functools.partial(connection.command, instead=away.why)
 async def why(admitter: Client, timeout: float, *, target: str, as_json: bool) -> Exit:  # noqa: ASYNC109 -- a setting
     """Say why a gang waits, or where it is."""
     match = _GANG.fullmatch(target)
