@@ -13,8 +13,14 @@ from collections.abc import Iterable
 from agent.model import planes
 from muster.model.reading import Known, Reading, Unknown
 
-_XID = re.compile(r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6})\b")
-_LOST = re.compile(r"NVRM: GPU (?:at PCI:)?(?P<pci>[0-9a-fA-F:.]+): .*fallen off the bus", re.IGNORECASE)
+_XID = re.compile(
+    r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F:.]+)(?: GPU-I:(?P<gi>\d{1,3}))?(?: GPU-CI:(?P<ci>\d{1,3}))?\): (?P<code>\d{1,6})\b"
+)
+"""One inside a MIG instance names the instance (faults.md B10)."""
+_LOST = re.compile(
+    r"NVRM: (?:The NVIDIA )?GPU (?:at PCI:)?(?P<pci>[0-9a-fA-F:.]{5,16})[: (].*fallen off the bus",
+    re.IGNORECASE | re.DOTALL,
+)
 _FALLEN_OFF_THE_BUS = 79
 SAME_SECONDS = 5
 """One event reaches NVML and the log within moments; neighbouring slots count as the same."""
@@ -28,9 +34,9 @@ def xids_of(
     result: dict[str, tuple[planes.Xid, ...]] = {}
     for gpu in gpus:
         events = list(gpu.xids.value) if isinstance(gpu.xids, Known) else []
-        seen = {(event.code, _slot(event.at) + near) for event in events for near in (-1, 0, 1)}
+        seen = {(event.code, event.gi, _slot(event.at) + near) for event in events for near in (-1, 0, 1)}
         own = logged.get(normalised(gpu.pci.value), []) if isinstance(gpu.pci, Known) else []
-        events += [event for event in own if (event.code, _slot(event.at)) not in seen]
+        events += [event for event in own if (event.code, event.gi, _slot(event.at)) not in seen]
         if events:
             result[gpu.uuid] = tuple(sorted(events, key=lambda event: (event.at, event.code, repr(event))))
     return result
@@ -50,8 +56,8 @@ def _logged(records: Reading[tuple[planes.KernelRecord, ...]]) -> dict[str, list
         case Known(items):
             for record in items:
                 if (parsed := xid_in(record.text)) is not None:
-                    address, code = parsed
-                    event = planes.Xid(code=code, at=record.at, source=planes.XidSource.KERNEL_LOG)
+                    address, code, gi, ci = parsed
+                    event = planes.Xid(code=code, at=record.at, gi=gi, ci=ci, source=planes.XidSource.KERNEL_LOG)
                     result.setdefault(address, []).append(event)
         case Unknown():
             pass
@@ -63,16 +69,19 @@ def _slot(instant: datetime.datetime) -> int:
     return int(instant.timestamp() // SAME_SECONDS)
 
 
-def xid_in(text: str) -> tuple[str, int] | None:
-    """Return the bus address and the code of an Xid record.
+def xid_in(text: str) -> tuple[str, int, int | None, int | None] | None:
+    """Return the bus address and the code of an Xid record, and the MIG instance that it is about.
 
     >>> xid_in("NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus.")
-    ('0000:1b:00', 79)
+    ('0000:1b:00', 79, None, None)
+    >>> xid_in("NVRM: Xid (PCI:0000:1b:00 GPU-I:07 GPU-CI:00): 48, pid=1")
+    ('0000:1b:00', 48, 7, 0)
     """
     if match := _XID.search(text):
-        return normalised(match["pci"]), int(match["code"])
+        gi, ci = (int(match[name]) if match[name] else None for name in ("gi", "ci"))
+        return normalised(match["pci"]), int(match["code"]), gi, ci
     if match := _LOST.search(text):
-        return normalised(match["pci"]), _FALLEN_OFF_THE_BUS
+        return normalised(match["pci"]), _FALLEN_OFF_THE_BUS, None, None
     return None
 
 

@@ -11,10 +11,18 @@ from tests import builders
 @pytest.mark.parametrize(
     ("text", "parsed"),
     [
-        ("NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus.", ("0000:1b:00", 79)),
-        ("NVRM: Xid (PCI:0000:1B:00): 119, Timeout waiting for RPC from GSP", ("0000:1b:00", 119)),
+        ("NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, GPU has fallen off the bus.", ("0000:1b:00", 79, None, None)),
+        ("NVRM: Xid (PCI:0000:1B:00): 119, Timeout waiting for RPC from GSP", ("0000:1b:00", 119, None, None)),
+        ("NVRM: Xid (PCI:0000:1b:00 GPU-I:09 GPU-CI:00): 48, pid=1, name=x", ("0000:1b:00", 48, 9, 0)),
+        (
+            (
+                "NVRM: The NVIDIA GPU 0000:1b:00.0 (PCI ID: 10de:2330) installed in this system has fallen off the bus and is not "
+                "responding to commands."
+            ),
+            ("0000:1b:00", 79, None, None),
+        ),
         ("NVRM: GPU at PCI:0000:1b:00: GPU-1\n", None),
-        ("NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.", ("0000:1b:00", 79)),
+        ("NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.", ("0000:1b:00", 79, None, None)),
         ("usb 1-1: new device", None),
     ],
 )

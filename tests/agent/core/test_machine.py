@@ -42,6 +42,11 @@ STATES = {
     "refused": (HIDDEN, lambda number: a_lost_gpu(number, "NO_PERMISSION")),
     "unknown error": (HIDDEN, lambda number: a_lost_gpu(number, "UNKNOWN")),
 }
+SHOWN_BY = {
+    "wants a reset": "recovery_action", "remap pending": "remap", "without fabric": "fabric", "drained": "drain",
+    "used by nobody's process": "processes",
+}  # fmt: skip
+"""A fault that begins while its check cannot be read is nobody's to know: the check is unverified, and no number falls."""
 CHECKS = ("processes", "recovery_action", "remap", "fabric", "drain", "mig", "clocks_reasons")
 REQUIRED = ("nvml", "kubelet", "allocatable", "listed", "node_object", "pods")
 OPTIONAL = ("pci", "kernel_log", "plugins", "dra", "cdi", "mps", "device_nodes", "desired_mig", "boot")
@@ -79,6 +84,11 @@ class World:
         """Return the GPUs that the plugin promises."""
         return [number for number in range(GPUS) if self.is_plugin_up and number not in self.counted_out]
 
+    def kind(self, number):
+        """Return what can be known of a GPU."""
+        state = self.gpus[number]
+        return OK if self.unchecked and SHOWN_BY.get(state) == self.unchecked else STATES[state][0]
+
     def held(self):
         return {number for pod in self.pods.values() for number in pod.holds}
 
@@ -87,17 +97,14 @@ class World:
 
     def most(self):
         """Return the most that may be admitted: free and good, less who waits, and no more than the scheduler has left."""
-        good = [number for number in self.offered() if STATES[self.gpus[number]][0] is OK]
+        good = [number for number in self.offered() if self.kind(number) is OK]
         waiting = sum(pod.units for pod in self.pods.values() if not pod.holds)
         free = len(set(good) - self.held()) - waiting
         return max(0, min(free, self.allocatable() - sum(pod.units for pod in self.pods.values())))
 
     def is_pick_risky(self):
         """Return whether the kubelet may hand out an id that is no good."""
-        return any(STATES[self.gpus[number]][0] in (BAD, USED) for number in set(self.offered()) - self.held())
-
-    def is_healthy(self):
-        return not self.unread and not self.unchecked and all(state in ("fine", "degraded") for state in self.gpus)
+        return any(self.kind(number) in (BAD, USED) for number in set(self.offered()) - self.held())
 
     def observation(self):
         """Return what all planes say of it."""
@@ -277,7 +284,7 @@ class Node(stateful.RuleBasedStateMachine):
                 assert resource.verdict is not Verdict.OK
             elif name == WHOLE:
                 assert lenient <= world.most()
-                assert not (strict and world.is_pick_risky() and not world.unchecked)
+                assert not (strict and world.is_pick_risky())
             if before is not None and (is_unread or name not in before.resources):
                 floor = admits_of(before).get((name, "admit_lenient"), 0)
                 assert lenient <= floor
