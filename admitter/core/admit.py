@@ -26,6 +26,10 @@ from admitter.model.decision import Grant, Plan, Policy
 from admitter.model.gang import Gang, Level, Podset
 from admitter.model.lease import Placement
 
+_SMALL_STEPS = 600
+"""Of the search that makes a place for several podsets smaller: some milliseconds."""
+_SMALL_DOMAIN = 64
+"""Most nodes of a domain in which it is tried; on more of them it would not come far."""
 _TRIES = 12
 """Domains of one level that are tried for several podsets; a single podset finds its place in the first."""
 
@@ -46,6 +50,14 @@ def plan(gang: Gang, supply: Supply, policy: Policy, limits: Limits | None = Non
             if isinstance(answer, Grant):
                 return answer
     return _plan(asked, supply, policy, limits)
+
+
+def fits(gang: Gang, supply: Supply, policy: Policy) -> bool:
+    """Return whether `plan` would find a place; quicker where nobody needs to know which."""
+    asked = _questions(gang, policy, preferred=False, is_wishful=False)
+    if len(asked) == 1:
+        return refuse.fits(asked[0], fit.rooms(asked[0], supply), supply, policy)
+    return isinstance(_plan(asked, supply, policy, None), Grant)
 
 
 def holds(gang: Gang, placements: Iterable[Placement], supply: Supply, policy: Policy) -> bool:
@@ -79,21 +91,45 @@ def _hardest_first(asked: Question) -> tuple[bool, int, int, str]:
 def _plan(asked: Sequence[Question], supply: Supply, policy: Policy, limits: Limits | None) -> Plan:
     alone = [fit.rooms(question, supply, limits=limits) for question in asked]
     for question, rooms in zip(asked, alone, strict=True):
-        short = refuse.alone(question, rooms, supply, policy)
-        if short is not None:
-            return short
+        if not refuse.fits(question, rooms, supply, policy):
+            return refuse.shortfall(question, rooms, supply, policy)
     failed = None
+    small = pack.Budget(_SMALL_STEPS)
     for level in domains.levels(policy):
         for rows in _candidates(level, asked, alone, supply, policy):
             found = spread.within(rows, asked, alone, supply, policy, limits)
-            if not isinstance(found, spread.Failure):
-                return Grant(placements=spread.pinned(found, asked, alone, supply, policy))
-            failed = found
-    exact = pack.search(asked, alone, supply, policy)
+            if isinstance(found, spread.Failure):
+                failed = found
+            better = _packed(found, rows, asked, alone, supply, policy, small)
+            if better is not None:
+                return Grant(placements=spread.pinned(better, asked, alone, supply, policy))
+    assert failed is not None
+    exact = pack.search(asked, alone, supply, policy, pack.Budget(policy.search_steps))
     if exact is not None:
         return Grant(placements=spread.pinned(exact, asked, alone, supply, policy))
-    assert failed is not None
     return refuse.shortfall(failed.question, failed.rooms, supply, policy, failed.used)
+
+
+def _packed(
+    found: tuple[Placement, ...] | spread.Failure,
+    rows: Numbers,
+    asked: Sequence[Question],
+    alone: Sequence[Rooms],
+    supply: Supply,
+    policy: Policy,
+    budget: pack.Budget,
+) -> tuple[Placement, ...] | None:
+    """Return the places, on fewer nodes if a short search finds them, or places that the greedy choice missed."""
+    best = None if isinstance(found, spread.Failure) else found
+    if len(asked) == 1 or len(rows) > _SMALL_DOMAIN:
+        return best
+    nodes = len(rows) + 1 if best is None else len({place.node for place in best})
+    while nodes > 1:
+        fewer = pack.search(asked, alone, supply, policy, budget, rows=rows, most_nodes=nodes - 1)
+        if fewer is None:
+            break
+        best, nodes = fewer, len({place.node for place in fewer})
+    return best
 
 
 def _candidates(

@@ -25,9 +25,5 @@ class Answered:
         """Return whether the same would be decided again."""
         if self.again_at is not None and self.again_at <= now:
             return False
-        return self.supply.table is supply.table and self.asks == asks and _held(self.holdings) == _held(holdings)
-
-
-def _held(holdings: tuple[Holding, ...]) -> list[tuple[str, bool]]:
-    """Return what of the holders can change an answer: the end of one that has not started moves with the clock."""
-    return [(holding.gang.full_name, holding.is_overrun) for holding in holdings]
+        # The ledger keeps its tuple while nobody's holding changes.
+        return self.supply.table is supply.table and self.holdings is holdings and self.asks == asks

@@ -12,17 +12,17 @@ book is no more than the table in which the newest record stands.
 
 import dataclasses
 
-from admitter.core import holdings, lifecycle, offers, order, recover
+from admitter.core import lifecycle, offers, order, recover
 from admitter.core.answered import Answered
 from admitter.core.estate import Estate
-from admitter.core.prospects import Prospects
+from admitter.core.ledger import Ledger
 from admitter.core.recover import Fate, Orphan
 from admitter.model.decision import Event, Explanation, Grant, Policy
 from admitter.model.gang import Gang, Member
 from admitter.model.lease import Lease, NodeLease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.queue import Ask, QueueState
-from admitter.model.record import GangRecord, GangState, Terms, node_leases
+from admitter.model.record import GangRecord, GangState, Terms
 from muster.model.vocabulary import EndReason, WaitReason
 
 _MAX_ENDED = 10_000
@@ -48,7 +48,8 @@ class Book:
         self.estate = Estate(terms.prefix, self.events)
         self._policy = policy
         self._layout = offers.Layout(policy)
-        self._prospects = Prospects()
+        self._ledger = Ledger()
+        self._memory = order.Memory()
         self._queue = QueueState()
         self._answered: Answered | None = None
         """The last question that the queue put: the same one gets the same answer."""
@@ -107,11 +108,10 @@ class Book:
 
     def leases(self) -> dict[str, tuple[NodeLease, ...]]:
         """Return all leases by node."""
-        result: dict[str, tuple[NodeLease, ...]] = {}
-        parts = [node_leases(record) for record in self.records.values()]
-        parts += [dict(orphan.parts) for orphan in self.estate.orphans.values()]
-        for part in parts:
-            for node, leases in part.items():
+        self._ledger.sync(self.records)
+        result = dict(self._ledger.leases)
+        for orphan in self.estate.orphans.values():
+            for node, leases in orphan.parts.items():
                 result[node] = (*result.get(node, ()), *leases)
         return result
 
@@ -153,13 +153,12 @@ class Book:
             self._answered = None
             answers = order.closed(asks, self._policy, now, None, paused_by, WaitReason.BREAKER_HOLDING)
         elif self.is_open(now):
-            claims = holdings.claims(self.records.values()) if view.facts is not None else {}
-            supply, ideal = self._layout.supply(view, self.leases(), claims)
-            held = holdings.of(self.records.values(), self._policy.queue, now)
+            leases, held = self.leases(), self._ledger.holdings
+            supply, ideal = self._layout.supply(view, leases, self._ledger.claims)
             if self._answered is not None and self._answered.covers(asks, supply, held, now):
                 return
             scene = order.Scene(supply=supply, ideal=ideal, holdings=held, now=now)
-            outcome = order.decide(asks, scene, self._policy, self._queue, self._prospects)
+            outcome = order.decide(asks, scene, self._policy, self._queue, self._memory)
             self._queue, answers = outcome.state, outcome.answers
             self._answered = Answered(asks=asks, supply=supply, holdings=held, again_at=outcome.again_at)
         else:
@@ -195,11 +194,15 @@ class Book:
 
     def _of_this_term(self, view: ClusterView) -> ClusterView:
         """Return the view of the nodes that have said in this term what they hold: nothing is granted on another."""
+        if all(state.snapshot_term == self.terms.term for state in view.nodes.values()):
+            return view
         nodes = {name: state for name, state in view.nodes.items() if state.snapshot_term == self.terms.term}
         return dataclasses.replace(view, nodes=nodes)
 
     def _that_obey(self, view: ClusterView) -> ClusterView:
         """Return the view without the nodes that obey a later term: they would hold nothing for us."""
+        if self.estate.is_obeyed:
+            return view
         nodes = {name: state for name, state in view.nodes.items() if not self.estate.obeys_another(name)}
         return dataclasses.replace(view, nodes=nodes)
 
@@ -248,6 +251,9 @@ class Book:
 
     def _recheck(self, view: ClusterView, now: float) -> None:
         """Give up the leases of gangs of which nothing was seen and whose nodes would not be granted for some time."""
+        if not any(record.state is GangState.LEASED and not record.members for record in self.records.values()):
+            self._doubts = {}
+            return
         leases = self.leases()
         members = frozenset(member.uid for record in self.records.values() for member in record.members)
         doubts: dict[str, float] = {}

@@ -41,7 +41,8 @@ class Estate:
         for node, state in view.nodes.items():
             if node in self._terms:
                 # What it was told since, it was told by us.
-                self._note_term(node, state.lease_term, term)
+                if self._terms[node] or state.lease_term > term:
+                    self._note_term(node, state.lease_term, term)
                 continue
             foreign = tuple(
                 lease
@@ -57,9 +58,14 @@ class Estate:
             for identifier in sorted(self.orphans.keys() - known):
                 self._note("orphan-heard", self.orphans[identifier], f"from {node}")
         # One agent that lies must not close the fleet for a term's grace again and again.
-        later = [self._terms[node] for node in view.nodes if self._terms[node]]
+        later = [] if self.is_obeyed else [self._terms[node] for node in view.nodes if self._terms[node]]
         if 2 * len(later) > len(view.nodes):
             self.overtaken_by = max(later)
+
+    @property
+    def is_obeyed(self) -> bool:
+        """True if no node's agent knows of a later term."""
+        return not any(self._terms.values())
 
     def obeys_another(self, node: str) -> bool:
         """Return whether the node's agent knows of a later term: it will do nothing that we say."""

@@ -133,26 +133,18 @@ def beside(asked: Question, table: Table) -> Iterator[tuple[str, int]]:
     yield POD_SLOTS, 1
 
 
-def fill(
-    asked: Question, supply: Supply, found: Rooms, index: int, row: int, pods: int, used: Used
-) -> Iterator[Placement]:
-    """Put pods on a row's options, smallest shape first; `index` is the row's place in `found`."""
+def place(asked: Question, supply: Supply, resource: str, row: int, pods: int, first: int) -> Placement:
+    """Return pods of the podset on one resource of a row, of which the same plan has taken the `first` units."""
     name, each = supply.table.names[row], asked.podset.units_per_pod
-    offers = supply.nodes[name].offers
-    for option in found.options:
-        taken = min(pods, int(option.pods[index]))
-        if taken:
-            devices = offers[option.resource].devices if option.resource in offers else ()
-            first = int(used[option.resource][row]) if option.resource in used else 0
-            yield Placement(
-                podset=asked.podset.name,
-                node=name,
-                resource=option.resource,
-                pods=taken,
-                units_per_pod=each,
-                forecast=devices[first : first + taken * each],
-            )
-            pods -= taken
+    offer = supply.nodes[name].offers.get(resource)
+    return Placement(
+        podset=asked.podset.name,
+        node=name,
+        resource=resource,
+        pods=pods,
+        units_per_pod=each,
+        forecast=offer.devices[first : first + pods * each] if offer is not None else (),
+    )
 
 
 def usable(asked: Question, table: Table, resource: str) -> Mask:

@@ -11,7 +11,9 @@ Why a layout of its own: readings, verdicts and topology are looked at when a no
 Not here: whether a podset may use an offer (fit.py), and what the devices of an offer are (shapes.py).
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from admitter.core import shapes, table
 from admitter.core.supply import Supply
@@ -24,7 +26,7 @@ from admitter.model.nodefacts import POD_SLOTS, Claim, NodeFacts
 from admitter.model.supply import NodeOffers, Offer
 from muster.model import codec
 from muster.model.reading import Known, Reading, Unknown
-from muster.model.report import Finding, ResourceReport, Verdict, worst
+from muster.model.report import Finding, NodeReport, ResourceReport, Verdict, worst
 
 Leases = Mapping[str, Sequence[NodeLease]]
 """Node -> its leases."""
@@ -63,31 +65,39 @@ class Layout:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._seen: dict[str, tuple[object, ...]] = {}
+        self._seen: dict[str, _Mark] = {}
         self._now = _Sheet(is_ideal=False)
         self._ideal = _Sheet(is_ideal=True)
 
     def supply(self, view: ClusterView, leases: Leases, claims: Claims = NO_CLAIMS) -> tuple[Supply, Supply]:
         """Return what the nodes can give now, and what they could give if all were idle and well."""
         facts = view.facts or {}
-        seen: dict[str, tuple[object, ...]] = {}
-        before = self._seen
+        seen, nodes, at, ttl = self._seen, view.nodes, view.now, view.node_ttl_seconds
         now: dict[str, NodeOffers] = {}
         ideal: dict[str, NodeOffers] = {}
-        at, ttl = view.now, view.node_ttl_seconds
-        for name, state in view.nodes.items():
-            mine = leases.get(name, ())
-            mark = (state, at - state.heard_at > ttl, mine, claims.get(name, ()), facts.get(name))
-            seen[name] = mark
-            known = before.get(name)
-            if known is not None and known[0] is state and known == mark:
-                continue
-            if known is not None and _is_same(known, mark):
-                continue
-            now[name] = _of_node(view, name, mine, claims.get(name, ()), self._policy, NOTHING_BACK)
-            ideal[name] = _ideal_of_node(name, state, facts.get(name))
-        gone = before.keys() - seen.keys()
-        self._seen = seen
+        for name, state in nodes.items():
+            known, stale, fact = seen.get(name), at - state.heard_at > ttl, facts.get(name)
+            mine, claimed = leases.get(name, ()), claims.get(name, ())
+            if known is not None:
+                # Identity first: of thousands of nodes, tens are new values.
+                if (
+                    known[0] is state
+                    and known[1] is stale
+                    and known[2] is mine
+                    and known[3] is claimed
+                    and known[4] is fact
+                ):
+                    continue
+                seen[name] = mark = (state, stale, mine, claimed, fact)
+                if _is_same(known, mark):
+                    continue
+            seen[name] = (state, stale, mine, claimed, fact)
+            now[name] = _of_node(view, name, mine, claimed, self._policy, NOTHING_BACK)
+            if known is None or not _is_as_large(known, seen[name]):
+                ideal[name] = _ideal_of_node(name, state, fact)
+        gone = seen.keys() - nodes.keys() if len(seen) != len(nodes) else ()
+        for name in gone:
+            del seen[name]
         has_facts = view.facts is not None
         return (
             self._now.turned(view.version, now, gone, has_facts=has_facts),
@@ -95,12 +105,37 @@ class Layout:
         )
 
 
-def _is_same(known: tuple[object, ...], mark: tuple[object, ...]) -> bool:
+_Mark: TypeAlias = tuple[NodeState, bool, Sequence[NodeLease], Sequence[Claim], NodeFacts | None]
+
+
+def _is_same(known: _Mark, mark: _Mark) -> bool:
     """Return whether a node differs only in what no offer depends on: when it was heard, its sequence."""
     before, state = known[0], mark[0]
-    assert isinstance(before, NodeState)
-    assert isinstance(state, NodeState)
     return known[1:] == mark[1:] and before.topology == state.topology and before.report == state.report
+
+
+def _is_as_large(known: _Mark, mark: _Mark) -> bool:
+    """Return whether a node could give the same as before, were it idle and well."""
+    before, state, old, new = known[0], mark[0], known[4], mark[4]
+    if before.topology is not state.topology or (old is None) is not (new is None):
+        return False
+    if old is not None and new is not None:
+        lasting = (old.labels, old.taints, old.is_cordoned, old.allocatable, old.topology_policy)
+        if lasting != (new.labels, new.taints, new.is_cordoned, new.allocatable, new.topology_policy):
+            return False
+    return _sizes(before.report) == _sizes(state.report)
+
+
+def _sizes(report: NodeReport) -> dict[str, tuple[int, frozenset[str]]]:
+    return {
+        name: (_size(resource), frozenset(finding.reason for finding in resource.findings))
+        for name, resource in report.resources.items()
+    }
+
+
+def _size(report: ResourceReport) -> int:
+    sizes = (report.capacity, report.allocatable, report.advertised, report.present, report.admit_lenient)
+    return max((size.value for size in sizes if isinstance(size, Known)), default=0)
 
 
 class _Sheet:
@@ -118,11 +153,12 @@ class _Sheet:
         for name in gone:
             nodes.pop(name, None)
         # Kept where it says the same: the table then shares its columns.
-        nodes.update({name: offers for name, offers in fresh.items() if before.get(name) != offers})
+        changed = {name: offers for name, offers in fresh.items() if before.get(name) != offers}
+        nodes.update(changed)
         if self._table is None or (self._table.marks is not None) is not has_facts:
             self._table = table.of_nodes(nodes, has_facts=has_facts, is_ideal=self._is_ideal)
         else:
-            self._table = table.renewed(self._table, before, nodes, is_ideal=self._is_ideal)
+            self._table = table.renewed(self._table, before, nodes, sorted(changed), is_ideal=self._is_ideal)
         self._nodes = nodes
         return Supply(version=version, nodes=nodes, table=self._table, start=self._table)
 
@@ -131,8 +167,7 @@ def _ideal_of_node(name: str, state: NodeState, facts: NodeFacts | None) -> Node
     devices = tuple(gpu.uuid for gpu in state.topology.gpus)
     offers = {}
     for resource, report in state.report.resources.items():
-        sizes = (report.capacity, report.allocatable, report.advertised, report.present, report.admit_lenient)
-        units = max((size.value for size in sizes if isinstance(size, Known)), default=0)
+        units = _size(report)
         offers[resource] = Offer(
             resource=resource,
             strict=units,
@@ -140,7 +175,8 @@ def _ideal_of_node(name: str, state: NodeState, facts: NodeFacts | None) -> Node
             shape=shapes.shape(resource, report, state.topology, devices, facts),
         )
     rest = {} if facts is None else {key: units for key, units in facts.allocatable.items() if key not in offers}
-    return NodeOffers(node=name, offers=codec.freeze(offers), rest=codec.freeze(rest), facts=facts)
+    lasting = None if facts is None else dataclasses.replace(facts, requested=codec.EMPTY, counted=frozenset())
+    return NodeOffers(node=name, offers=codec.freeze(offers), rest=codec.freeze(rest), facts=lasting)
 
 
 def _of_node(

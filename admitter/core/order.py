@@ -15,10 +15,12 @@ Not here: the strikes (standing.py holds their outcome), and preemption: there i
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 
-from admitter.core import admit, explain, shadow, signature
+from admitter.core import admit, explain, holdings, returns, shadow, signature
 from admitter.core.prospects import Prospects
+from admitter.core.returns import Future, Returns
 from admitter.core.supply import Supply
 from admitter.model.decision import Explanation, Grant, Policy, Shortfall
 from admitter.model.gang import Gang, GpuRequest
@@ -52,6 +54,14 @@ class Outcome:
     """When the same question can get another answer."""
 
 
+class Memory:
+    """What is worked out once and used on many passes; nothing in it changes an answer."""
+
+    def __init__(self) -> None:
+        self.prospects = Prospects()
+        self.returns = Returns()
+
+
 def queue(asks: Iterable[Ask], policy: Policy, now: float) -> list[Ask]:
     """Return the gangs in the order in which they are served."""
     return sorted(asks, key=lambda ask: (not _is_aged(ask, policy, now), -ask.gang.priority, ask.arrival))
@@ -62,11 +72,11 @@ def decide(
     scene: Scene,
     policy: Policy,
     state: QueueState | None = None,
-    prospects: Prospects | None = None,
+    memory: Memory | None = None,
 ) -> Outcome:
     """Answer every gang of the queue, in order."""
     known = QueueState() if state is None else state
-    turn = _Pass(scene, policy, _renewed(known, scene, policy), prospects or Prospects())
+    turn = _Pass(scene, policy, _renewed(known, scene, policy), memory or Memory())
     answers = tuple(turn.answer(ask) for ask in queue(asks, policy, scene.now))
     after = dataclasses.replace(turn.state, reservation=turn.reservation)
     return Outcome(answers=answers, state=after, again_at=_again_at(asks, scene, policy, after))
@@ -90,12 +100,12 @@ def closed(
 class _Pass:
     """One walk down the queue."""
 
-    def __init__(self, scene: Scene, policy: Policy, state: QueueState, prospects: Prospects) -> None:
+    def __init__(self, scene: Scene, policy: Policy, state: QueueState, memory: Memory) -> None:
         self.state = state
         self.reservation: Reservation | None = None
         self._scene = scene
         self._policy = policy
-        self._prospects = prospects
+        self._memory = memory
         self._now = scene.supply
         self._spare: Supply | None = None
         """What the reservation leaves, free or not."""
@@ -105,7 +115,8 @@ class _Pass:
         self._position = 0
         self._failed: dict[object, Shortfall] = {}
         self._behind: set[object] = set()
-        self._leased = leased_gpus(scene.holdings, policy)
+        self._future: Future | None = None
+        self._leased = holdings.leased_gpus(scene.holdings, policy) if policy.queue.namespace_limits else {}
 
     def answer(self, ask: Ask) -> Answer:
         """Return a place for the gang, or why it waits."""
@@ -176,7 +187,7 @@ class _Pass:
 
     def _refusal(self, ask: Ask) -> Explanation:
         gang, position, policy = ask.gang, self._position, self._policy
-        never = self._prospects.never(gang, self._scene.ideal, policy)
+        never = self._memory.prospects.never(gang, self._scene.ideal, policy)
         if never is not None:
             return explain.never(gang, never, position)
         if ask.standing.not_before > self._scene.now:
@@ -199,7 +210,9 @@ class _Pass:
         gang, state, scene = ask.gang, self.state, self._scene
         if gang.full_name in state.resting:
             return False
-        future = shadow.Future(self._now, scene.holdings)
+        if self._future is None:
+            self._future = returns.future(self._now, scene.holdings, self._policy, scene.now, self._memory.returns)
+        future = dataclasses.replace(self._future, supply=self._now)
         before = state.reservation
         if before is not None and (before.gang, before.request_id) != (gang.full_name, gang.request_id):
             before = None
@@ -235,15 +248,6 @@ def gpus(gang: Gang, policy: Policy) -> int:
     )
 
 
-def leased_gpus(holdings: Iterable[Holding], policy: Policy) -> dict[str, int]:
-    """Return the whole GPUs that each namespace holds."""
-    total: dict[str, int] = {}
-    for holding in holdings:
-        units = sum(place.units for place in holding.placements if place.resource == policy.gpu_resource)
-        total[holding.gang.namespace] = total.get(holding.gang.namespace, 0) + units
-    return total
-
-
 def _is_aged(ask: Ask, policy: Policy, now: float) -> bool:
     return 0 < policy.queue.ageing_seconds <= now - ask.asked_at
 
@@ -257,7 +261,7 @@ def _renewed(state: QueueState, scene: Scene, policy: Policy) -> QueueState:
         kept = None
     banned = {namespace: until for namespace, until in state.banned.items() if until > now}
     for holding in scene.holdings:
-        if holding.is_overrun:
+        if now > holdings.overruns_at(holding, policy.queue):
             banned[holding.gang.namespace] = now + policy.queue.overrun_ban_seconds
     return QueueState(reservation=kept, resting=codec.freeze(resting), banned=codec.freeze(banned))
 
@@ -267,7 +271,8 @@ def _again_at(asks: Iterable[Ask], scene: Scene, policy: Policy, state: QueueSta
     kept = state.reservation
     moments = [ask.standing.not_before for ask in asks]
     moments += [ask.asked_at + policy.queue.ageing_seconds for ask in asks if policy.queue.ageing_seconds]
+    moments += [holdings.overruns_at(holding, policy.queue) for holding in scene.holdings]
     moments += [until for times in (state.resting, state.banned) for until in times.values()]
     if kept is not None:
         moments += [moment for moment in (kept.starts_at, kept.expires_at) if moment is not None]
-    return min((moment for moment in moments if moment > scene.now), default=None)
+    return min((moment for moment in moments if scene.now < moment < math.inf), default=None)

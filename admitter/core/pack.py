@@ -18,7 +18,7 @@ import numpy as np
 from admitter.core import domains, fit
 from admitter.core.fit import Question, Rooms
 from admitter.core.supply import Supply
-from admitter.core.table import Mask
+from admitter.core.table import Mask, Numbers
 from admitter.model.decision import Policy
 from admitter.model.lease import Placement
 
@@ -44,21 +44,42 @@ class _Node:
 
 
 def search(
-    asked: Sequence[Question], alone: Sequence[Rooms], supply: Supply, policy: Policy
+    asked: Sequence[Question],
+    alone: Sequence[Rooms],
+    supply: Supply,
+    policy: Policy,
+    budget: "Budget",
+    *,
+    rows: Numbers | None = None,
+    most_nodes: int = MAX_NODES,
 ) -> tuple[Placement, ...] | None:
-    """Return places for all podsets, or None if there are none or the bound was reached."""
-    if len(asked) == 1:
-        return None
+    """Return places for all podsets on so many nodes (of `rows`), or None if there are none or the bound was reached."""
     masks = [list(_domains(question, rooms, supply, policy)) for question, rooms in zip(asked, alone, strict=True)]
-    budget = itertools.count()
+    if rows is not None:
+        within = np.zeros(len(supply.table.names), dtype=np.bool_)
+        within[rows] = True
+        masks = [[mask & within for mask in choices] for choices in masks]
     try:
         for chosen in itertools.product(*masks):
-            packing = _Packing(asked, alone, chosen, supply, budget, policy.search_steps)
-            if (found := packing.place()) is not None:
+            packing = _Packing(asked, alone, chosen, supply, budget)
+            if (found := packing.place(most_nodes)) is not None:
                 return found
     except _OutOfSteps:
         return None
     return None
+
+
+class Budget:
+    """Steps that may still be taken."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def spend(self) -> None:
+        """Take one step, if there is one left."""
+        if self.steps <= 0:
+            raise _OutOfSteps
+        self.steps -= 1
 
 
 def _domains(asked: Question, rooms: Rooms, supply: Supply, policy: Policy) -> Iterator[Mask]:
@@ -81,15 +102,13 @@ class _Packing:
         alone: Sequence[Rooms],
         chosen: Sequence[Mask],
         supply: Supply,
-        budget: "itertools.count[int]",
-        steps: int,
+        budget: Budget,
     ) -> None:
         self._asked = asked
         self._alone = alone
         self._supply = supply
         self._budget = budget
-        self._steps = steps
-        self._dead: set[tuple[int, tuple[int, ...]]] = set()
+        self._dead: set[tuple[int, int, tuple[int, ...]]] = set()
         useful = np.logical_or.reduce([mask & (rooms.pods > 0) for mask, rooms in zip(chosen, alone, strict=True)])
         self._rows = np.flatnonzero(useful)
         self._nodes = [self._node(int(row), chosen) for row in self._rows[: MAX_NODES + 1]]
@@ -98,11 +117,11 @@ class _Packing:
             self._ahead.append(tuple(map(sum, zip(self._ahead[-1], node.pods, strict=True))))
         self._ahead.reverse()
 
-    def place(self) -> tuple[Placement, ...] | None:
+    def place(self, most_nodes: int) -> tuple[Placement, ...] | None:
         """Return places for all podsets in the chosen domains, or None."""
         if len(self._nodes) > MAX_NODES:
             return None
-        return self._from(0, tuple(question.podset.count for question in self._asked))
+        return self._from(0, most_nodes, tuple(question.podset.count for question in self._asked))
 
     def _node(self, row: int, chosen: Sequence[Mask]) -> _Node:
         most = []
@@ -122,20 +141,22 @@ class _Packing:
         free = {name: int(self._supply.table.column(name, takes_risk=risky)[row]) for name in names}
         return _Node(row=row, free=free, most=tuple(most), pods=tuple(pods), aligned=aligned)
 
-    def _from(self, position: int, left: tuple[int, ...]) -> tuple[Placement, ...] | None:
+    def _from(self, position: int, nodes: int, left: tuple[int, ...]) -> tuple[Placement, ...] | None:
+        """Place what is left on at most `nodes` of the nodes from a position on."""
         if not any(left):
             return ()
-        if (position, left) in self._dead or any(
-            need > most for need, most in zip(left, self._ahead[position], strict=True)
-        ):
+        key = (position, nodes, left)
+        is_hopeless = any(need > most for need, most in zip(left, self._ahead[position], strict=True))
+        if not nodes or is_hopeless or key in self._dead:
             return None
         for here, counts in self._fillings(self._nodes[position], left, 0, {}):
-            if next(self._budget) >= self._steps:
-                raise _OutOfSteps
-            rest = self._from(position + 1, tuple(map(int.__sub__, left, counts)))
+            self._budget.spend()
+            rest = self._from(position + 1, nodes - any(counts), tuple(map(int.__sub__, left, counts)))
             if rest is not None:
                 return here + rest
-        self._dead.add((position, left))
+        if nodes < MAX_NODES and (rest := self._from(position + 1, nodes, left)) is not None:
+            return rest
+        self._dead.add(key)
         return None
 
     def _fillings(
@@ -171,25 +192,12 @@ class _Packing:
         self, node: _Node, index: int, pods: int, used: Mapping[str, int]
     ) -> tuple[tuple[Placement, ...], Mapping[str, int]]:
         question = self._asked[index]
-        each, name = question.podset.units_per_pod, self._supply.table.names[node.row]
-        offers = self._supply.nodes[name].offers
         after, placements, left = dict(used), [], pods
         for resource in node.most[index]:
-            taken = min(left, self._on(node, index, resource, used))
+            taken, first = min(left, self._on(node, index, resource, used)), after.get(resource, 0)
             if taken:
-                first = after.get(resource, 0)
-                devices = offers[resource].devices if resource in offers else ()
-                placements.append(
-                    Placement(
-                        podset=question.podset.name,
-                        node=name,
-                        resource=resource,
-                        pods=taken,
-                        units_per_pod=each,
-                        forecast=devices[first : first + taken * each],
-                    )
-                )
-                after[resource] = first + taken * each
+                placements.append(fit.place(question, self._supply, resource, node.row, taken, first))
+                after[resource] = first + taken * question.podset.units_per_pod
                 left -= taken
         for resource, need in fit.beside(question, self._supply.table):
             after[resource] = after.get(resource, 0) + need * pods

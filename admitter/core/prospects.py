@@ -34,6 +34,6 @@ class Prospects:
             self._known.clear()
         kind = signature.of(gang)
         if kind not in self._known:
-            plan = admit.plan(gang, ideal, policy)
+            plan = None if admit.fits(gang, ideal, policy) else admit.plan(gang, ideal, policy)
             self._known[kind] = plan if isinstance(plan, Shortfall) else None
         return self._known[kind]

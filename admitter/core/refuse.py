@@ -9,6 +9,7 @@ words for the few nodes that are named.
 """
 
 import collections
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -39,14 +40,12 @@ _WORDS = {
 }
 
 
-def alone(asked: Question, rooms: Rooms, supply: Supply, policy: Policy) -> Shortfall | None:
-    """Return why a podset finds no place even if the rest of its gang took nothing; None: it finds one."""
+def fits(asked: Question, rooms: Rooms, supply: Supply, policy: Policy) -> bool:
+    """Return whether a podset finds a place if the rest of its gang takes nothing."""
     if asked.level == domains.EVERYTHING:
-        fits = int(rooms.pods.sum()) >= asked.podset.count
-    else:
-        codes = domains.of_level(asked.level, asked.resource, supply.table, policy).codes
-        fits = bool(np.bincount(codes, weights=rooms.pods).max(initial=0) >= asked.podset.count)
-    return None if fits else shortfall(asked, rooms, supply, policy)
+        return int(rooms.pods.sum()) >= asked.podset.count
+    codes = domains.of_level(asked.level, asked.resource, supply.table, policy).codes
+    return bool(np.bincount(codes, weights=rooms.pods).max(initial=0) >= asked.podset.count)
 
 
 def shortfall(asked: Question, rooms: Rooms, supply: Supply, policy: Policy, used: Used = NOTHING_USED) -> Shortfall:
@@ -63,7 +62,7 @@ def shortfall(asked: Question, rooms: Rooms, supply: Supply, policy: Policy, use
     counts = collections.Counter(
         {texts[code]: int(number) for code, number in enumerate(np.bincount(codes[out])) if number}
     )
-    usable = int((codes < 0).sum())
+    usable, named = int((codes < 0).sum()), out[: policy.named_nodes]
     return Shortfall(
         podset=asked.podset.name,
         placed=placed,
@@ -71,9 +70,7 @@ def shortfall(asked: Question, rooms: Rooms, supply: Supply, policy: Policy, use
         nodes_usable=usable,
         nodes_seen=len(codes) - counts[NO_SUCH_RESOURCE],
         best_domain=best,
-        excluded=tuple(
-            _exclusion(asked, supply, int(row), texts[codes[row]], used) for row in out[: policy.named_nodes]
-        ),
+        excluded=tuple(_exclusions(asked, supply, named, codes[named], used)),
         excluded_more=max(0, len(out) - policy.named_nodes),
         reasons=codec.freeze(counts),
     )
@@ -109,23 +106,27 @@ def reasons(asked: Question, rooms: Rooms, supply: Supply) -> Numbers:
     return np.where(rooms.pods > 0, -1, result)
 
 
-def _exclusion(asked: Question, supply: Supply, row: int, reason: str, used: Used) -> Exclusion:
-    name = supply.table.names[row]
-    offers = supply.nodes[name].offers
-    usable = [key for key in fit.candidates(asked, supply.table) if fit.usable(asked, supply.table, key)[row]]
-    named = usable or [key for key in fit.candidates(asked, supply.table) if key in offers]
-    offer = offers.get(named[0]) if named else None
-    left = 0
-    if named:
-        taken = int(used[named[0]][row]) if named[0] in used else 0
-        left = int(supply.table.column(named[0], takes_risk=asked.takes_risk)[row]) - taken
-    return Exclusion(
-        node=name,
-        resource=named[0] if named else asked.resource,
-        reason=reason,
-        detail=_detail(asked, supply, row, reason, left, used) or (offer.detail if offer is not None else "none left"),
-        free=offer.own if offer is not None else 0,
-    )
+def _exclusions(asked: Question, supply: Supply, rows: Numbers, codes: Numbers, used: Used) -> Iterator[Exclusion]:
+    """Put the reasons of some rows into words."""
+    table = supply.table
+    named = fit.candidates(asked, table)
+    usable = {resource: fit.usable(asked, table, resource)[rows] for resource in named}
+    for place, row in enumerate(rows.tolist()):
+        name, reason = table.names[row], table.texts.texts[codes[place]]
+        offers = supply.nodes[name].offers
+        own = [key for key in named if usable[key][place]] or [key for key in named if key in offers]
+        resource = own[0] if own else asked.resource
+        offer = offers.get(resource)
+        taken = int(used[resource][row]) if resource in used else 0
+        left = int(table.column(resource, takes_risk=asked.takes_risk)[row]) - taken if own else 0
+        detail = _detail(asked, supply, row, reason, left, used)
+        yield Exclusion(
+            node=name,
+            resource=resource,
+            reason=reason,
+            detail=detail or (offer.detail if offer is not None else "none left"),
+            free=offer.own if offer is not None else 0,
+        )
 
 
 def _detail(asked: Question, supply: Supply, row: int, reason: str, left: int, used: Used) -> str:

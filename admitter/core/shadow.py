@@ -7,62 +7,21 @@ the place that fits is kept for it (EASY, topology.md section 5.3). The place is
 counts only if it holds the gang.
 
 Invariant: a start rests on declared ends alone. Where only holders without one could make room, no start is promised:
-what is free of the nearest place is kept for a while, bounded in share and time, and then for somebody else. Units of pods
-that are no gang's are never waited for.
+what is free of the nearest place is kept for a while, bounded in share and time, and then for somebody else.
 
 Why the place is kept from pass to pass: a place chosen anew each time drifts, and what was kept free yesterday is given away.
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Callable
 
 from admitter.core import admit
-from admitter.core import supply as supplies
+from admitter.core.returns import Future
 from admitter.core.supply import Supply
-from admitter.core.table import Numbers
 from admitter.model.decision import Grant, Policy
 from admitter.model.gang import Gang
 from admitter.model.lease import Placement
-from admitter.model.queue import Holding, Reservation
-from muster.model.reading import Known, Unknown
-
-
-class Future:
-    """The supply as it will be, holder after holder."""
-
-    def __init__(self, supply: Supply, holdings: Sequence[Holding]) -> None:
-        self._supply = supply
-        ends = [(_end(holding), holding.gang.full_name, holding) for holding in holdings]
-        self.declared = sorted(
-            ((end, name, holding) for end, name, holding in ends if end is not None), key=lambda entry: entry[:2]
-        )
-        endless = sorted(
-            (holding for end, _, holding in ends if end is None), key=lambda held: (held.since, held.gang.full_name)
-        )
-        order = [*(holding for _, _, holding in self.declared), *endless]
-        self.holders = len(order)
-        self._given: Mapping[str, tuple[Numbers, Numbers, Numbers]] = _given_back(order, supply)
-
-    def after(self, holders: int) -> Supply:
-        """Return the supply when so many holders, in order, have given back what they hold."""
-        more = []
-        for resource, (turns, rows, units) in self._given.items():
-            count = int(np.searchsorted(turns, holders))
-            more.append((resource, rows[:count], units[:count]))
-        return dataclasses.replace(self._supply, table=self._supply.table.changed(more))
-
-    def end_of(self, holders: int) -> float | None:
-        """Return when so many holders have ended; None: one of them has not said when."""
-        if holders > len(self.declared):
-            return None
-        return self.declared[holders - 1][0] if holders else -math.inf
-
-    def by(self, moment: float) -> Supply:
-        """Return the supply when all have ended that say they end by then."""
-        return self.after(sum(end <= moment for end, _, _ in self.declared))
+from admitter.model.queue import Reservation
 
 
 def reserve(
@@ -74,7 +33,7 @@ def reserve(
     """
     if before is not None and _stands(gang, before, future, policy, now):
         return before
-    turn = _first(lambda supply: isinstance(admit.plan(gang, supply, policy), Grant), future)
+    turn = _first(lambda supply: admit.fits(gang, supply, policy), future)
     if turn is None:
         return None
     start = future.end_of(turn)
@@ -125,7 +84,7 @@ def _stands(gang: Gang, kept: Reservation, future: Future, policy: Policy, now: 
     if kept.starts_at is not None:
         return kept.starts_at >= now and admit.holds(gang, kept.placements, future.by(kept.starts_at), policy)
     is_near = admit.holds(gang, kept.placements, future.after(future.holders), policy)
-    return is_near and not admit.holds(gang, kept.placements, future.after(len(future.declared)), policy)
+    return is_near and not admit.holds(gang, kept.placements, future.after(future.declared), policy)
 
 
 def _first(fits: Callable[[Supply], bool], future: Future) -> int | None:
@@ -157,31 +116,3 @@ def _bounded(reservation: Reservation, supply: Supply, ideal: Supply, share: flo
             left[place.resource] -= idle
             kept.append(place)
     return tuple(kept)
-
-
-def _end(holding: Holding) -> float | None:
-    match holding.ends_at:
-        case Known(moment):
-            return moment
-        case Unknown():
-            return None
-
-
-def _given_back(order: Sequence[Holding], supply: Supply) -> dict[str, tuple[Numbers, Numbers, Numbers]]:
-    """Return by resource: the turns of the holders, the rows and the units that they give back, in order of turns."""
-    table = supply.table
-    parts: dict[str, list[tuple[int, Numbers, Numbers]]] = {}
-    for turn, holding in enumerate(order):
-        for resource, rows, units in supplies.amounts(holding.gang, holding.placements, table):
-            traits = table.traits.get(resource)
-            # A node with a fault gives its devices back to nobody.
-            gives = np.ones(len(rows), dtype=np.bool_) if traits is None else (traits.grows | ~traits.is_reported)[rows]
-            parts.setdefault(resource, []).append((turn, rows, np.where(gives, units, 0)))
-    return {
-        resource: (
-            np.concatenate([np.full(len(rows), turn) for turn, rows, _ in found]),
-            np.concatenate([rows for _, rows, _ in found]),
-            np.concatenate([units for _, _, units in found]),
-        )
-        for resource, found in parts.items()
-    }

@@ -39,7 +39,6 @@ def shape(
     """Return what the devices are; `devices` are the ids that may be picked."""
     is_whole = not any(device.startswith("MIG-") for device in devices)
     product = facts.labels.get(_PRODUCT, "") if facts is not None and not is_whole else ""
-    sizes = _numa(topology, (gpu.uuid for gpu in topology.gpus)) or {}
     policy = facts.topology_policy if facts is not None else ""
     free = _numa(topology, devices) if policy in _REFUSING and is_whole else None
     islands = {gpu.uuid: gpu.island for gpu in topology.gpus}
@@ -52,7 +51,7 @@ def shape(
         island=_common(devices, islands),
         clique=_common(devices, {gpu.uuid: gpu.clique for gpu in topology.gpus}),
         numa=() if free is None else tuple(sorted((max(0, count - held) for count in free.values()), reverse=True)),
-        numa_size=0 if free is None else max(sizes.values(), default=0),
+        numa_size=0 if free is None else _largest(topology),
         has_numa_islands=free is not None and all(_common(group, islands) for group in _by_numa(topology, devices)),
         is_single_numa=free is not None and _REFUSING[policy],
     )
@@ -81,6 +80,11 @@ def _numa(topology: Topology, devices: Iterable[str]) -> dict[int, int] | None:
             return None
         counts[found.value] = counts.get(found.value, 0) + 1
     return counts
+
+
+def _largest(topology: Topology) -> int:
+    sizes = _numa(topology, (gpu.uuid for gpu in topology.gpus)) or {}
+    return max(sizes.values(), default=0)
 
 
 def _by_numa(topology: Topology, devices: tuple[str, ...]) -> list[tuple[str, ...]]:

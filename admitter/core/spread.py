@@ -11,7 +11,7 @@ Invariant: deterministic; the order depends on numbers and, where those are equa
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from admitter.core.supply import Supply
 from admitter.core.table import Mask, Numbers
 from admitter.model.decision import Policy
 from admitter.model.lease import Placement
-from admitter.model.nodefacts import POD_SLOTS
 
 _SHAPES = (2, 4, 8)
 
@@ -67,12 +66,9 @@ def within(
         if chosen is None:
             whole = fit.rooms(question, supply, used, limits=limits)
             return Failure(question=question, rooms=whole, used=used)
-        for index, pods in _shares(question, rooms, chosen, touched[rows]):
-            row = int(rows[index])
-            touched[row] = True
-            here = list(fit.fill(question, supply, rooms, index, row, pods, used))
-            placements += here
-            _use(used, question, here, row, size)
+        places, pods = _shares(question, rooms, chosen, touched[rows])
+        touched[rows[places]] = True
+        placements += _placed(question, supply, rooms, rows, places, pods, used)
     return tuple(placements)
 
 
@@ -125,27 +121,41 @@ def _chosen(question: Question, rooms: Rooms, rows: Numbers, supply: Supply, pol
     return np.flatnonzero((codes == best) & (rooms.pods > 0))
 
 
-def _shares(question: Question, rooms: Rooms, chosen: Numbers, touched: Mask) -> Iterator[tuple[int, int]]:
-    """Yield (place in rows, pods): nodes that the gang has first, then the largest, the last where it hurts least."""
+def _shares(question: Question, rooms: Rooms, chosen: Numbers, touched: Mask) -> tuple[Numbers, Numbers]:
+    """Return places in rows and their pods: nodes that the gang has first, then the largest, the last where it hurts least."""
     pods, units, is_new = rooms.pods[chosen], rooms.units[chosen], ~touched[chosen]
     order = np.lexsort((chosen, units, -pods, is_new))
     sums = np.cumsum(pods[order])
     last = int(np.searchsorted(sums, question.podset.count))
-    for place in order[:last]:
-        yield int(chosen[place]), int(pods[place])
     left = question.podset.count - (int(sums[last - 1]) if last else 0)
     rest = order[last:]
     rest = rest[(pods[rest] >= left) & (is_new[rest] == is_new[order[last]])]
     hurt = damage(units[rest], left * question.podset.units_per_pod)
     best = rest[np.lexsort((chosen[rest], units[rest], hurt))[0]]
-    yield int(chosen[best]), left
+    filled = order[:last]
+    return np.append(chosen[filled], chosen[best]), np.append(pods[filled], left)
 
 
-def _use(used: dict[str, Numbers], question: Question, placements: Sequence[Placement], row: int, size: int) -> None:
-    pods = 0
-    for place in placements:
-        used.setdefault(place.resource, np.zeros(size, dtype=np.int64))[row] += place.units
-        pods += place.pods
-    for resource, units in {**question.podset.requests, POD_SLOTS: 1}.items():
-        if resource != question.resource:
-            used.setdefault(resource, np.zeros(size, dtype=np.int64))[row] += units * pods
+def _placed(
+    question: Question,
+    supply: Supply,
+    rooms: Rooms,
+    rows: Numbers,
+    places: Numbers,
+    pods: Numbers,
+    used: dict[str, Numbers],
+) -> list[Placement]:
+    """Put pods on places, on each one's resources smallest shape first, and note what they take."""
+    table, each, left = supply.table, question.podset.units_per_pod, pods
+    at, placements = rows[places], []
+    for option in rooms.options:
+        taken = np.minimum(left, option.pods[places])
+        left = left - taken
+        before = used.setdefault(option.resource, np.zeros(len(table.names), dtype=np.int64))
+        for row, count in zip(at[taken > 0].tolist(), taken[taken > 0].tolist(), strict=True):
+            first = int(before[row])
+            placements.append(fit.place(question, supply, option.resource, row, count, first))
+        before[at] += taken * each
+    for resource, need in fit.beside(question, table):
+        used.setdefault(resource, np.zeros(len(table.names), dtype=np.int64))[at] += need * pods
+    return placements

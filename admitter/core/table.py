@@ -11,7 +11,7 @@ Why columns: a gang is held against 5,000 nodes in some ten numpy operations. A 
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -146,14 +146,18 @@ def of_nodes(nodes: Mapping[str, NodeOffers], *, has_facts: bool, is_ideal: bool
 
 
 def renewed(
-    table: Table, before: Mapping[str, NodeOffers], nodes: Mapping[str, NodeOffers], *, is_ideal: bool
+    table: Table,
+    before: Mapping[str, NodeOffers],
+    nodes: Mapping[str, NodeOffers],
+    changed: Sequence[str],
+    *,
+    is_ideal: bool,
 ) -> Table:
-    """Return the next table; `before` are the offers that `table` was laid out from."""
-    changed = [name for name in table.names if nodes.get(name) is not before[name]]
-    if nodes.keys() == before.keys() and not changed:
+    """Return the next table; `before` are the offers that `table` was laid out from, `changed` the nodes that differ."""
+    if not changed and len(nodes) == len(before):
         return table
-    new = {resource for name in changed if name in nodes for resource in (*nodes[name].offers, *nodes[name].rest)}
-    reported = {resource for name in changed if name in nodes for resource in nodes[name].offers}
+    new = {resource for name in changed for resource in (*nodes[name].offers, *nodes[name].rest)}
+    reported = {resource for name in changed for resource in nodes[name].offers}
     if nodes.keys() != before.keys() or not new <= table.units.keys() or not reported <= table.traits.keys():
         return of_nodes(nodes, has_facts=table.marks is not None, is_ideal=is_ideal, texts=table.texts)
     rows = [table.row[name] for name in changed]

@@ -10,7 +10,6 @@ from admitter.model.gang import Gang
 from admitter.model.lease import Placement
 from admitter.model.standing import GOOD, Standing
 from muster.model import codec
-from muster.model.reading import Reading
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +46,16 @@ class Ask:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What a gang has, and when it will give it back."""
+    """What a gang has, and what it has said of when it gives it back; core/holdings.py puts the clock to it."""
 
     gang: Gang
     placements: tuple[Placement, ...]
     since: float
-    ends_at: Reading[float]
-    """Known: by its own declaration, and it has kept to it so far."""
-    is_overrun: bool = False
-    """It runs for longer than it said."""
+    """When it was given."""
+    started_at: float | None
+    """When its last member had its devices; None: not yet."""
+    runtime_seconds: float | None
+    """Declared; None: not."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

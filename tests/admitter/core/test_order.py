@@ -10,7 +10,6 @@ from admitter.model.decision import Explanation, Grant, Policy
 from admitter.model.gang import ResourceRequest
 from admitter.model.lease import Placement
 from admitter.model.queue import Ask, Holding
-from muster.model.reading import Known, Unknown
 from muster.model.vocabulary import WaitReason
 from tests.admitter.clusters import GPU, NOW, a_gang, a_node, a_podset, a_resource, a_view
 
@@ -21,8 +20,8 @@ def a_holding(node, units, *, ends_at=None, name="old", namespace="team-a", reso
     """A gang that runs on one node, until it said; None: it did not say."""
     gang = dataclasses.replace(a_gang(name=name, gpus=units), namespace=namespace)
     place = Placement(podset="main", node=node, resource=resource, pods=1, units_per_pod=units)
-    end = Unknown("NoDeclaredEnd") if ends_at is None else Known(ends_at)
-    return Holding(gang=gang, placements=(place,), since=NOW - 100, ends_at=end)
+    seconds = None if ends_at is None else ends_at - (NOW - 100)
+    return Holding(gang=gang, placements=(place,), since=NOW - 100, started_at=NOW - 100, runtime_seconds=seconds)
 
 
 def decide(view, *gangs, held=()):
