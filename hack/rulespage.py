@@ -40,8 +40,8 @@ rules`); change it there. Which deployment sees which of them is [fault-matrix.m
 | `enforce` | its findings take part in the numbers and in the verdict |
 
 Modes are set per rule in the agent's policy file (`--policy FILE`, `MUSTER_AGENT_POLICY`); a rule that is not named is in the mode of the
-table below, and a name that no rule has is refused at the start. Two things no mode changes: a plane that could not be read never counts
-as empty, and a failed read never raises a number.
+table below, and a name that no rule has is refused at the start. Three things no mode changes: a plane that could not be read never counts
+as empty, a failed read never raises a number, and a device that the driver does not open is shown as lost.
 
 ```json
 {"modes": {"E6": "observe", "G1": "off"}}

@@ -15,6 +15,8 @@ from agent.core.context import Context
 from agent.core.holddown import bounded
 from agent.core.holders import Use
 from agent.core.rules import devices, fabric, mig
+from agent.model.finding import Rule
+from agent.model.policy import Mode
 from agent.model.snapshot import DeviceId, ResourceView, Unit
 from muster.model.reading import Known, Reading, Unknown
 from muster.model.report import DeviceReport, DeviceState, Holder
@@ -103,9 +105,9 @@ def _of_unit(
 ) -> DeviceReport:
     condition = devices.of_unit(unit, context.snapshot, context.policy)
     state, reason, detail = condition.state, condition.reason, condition.detail
-    if problem := fabric.problem_of(unit.gpu):
+    if (problem := fabric.problem_of(unit.gpu)) and _counts(context, fabric.DOWN):
         state, reason, detail = DeviceState.UNHEALTHY, Reason.FABRIC_NOT_READY, problem
-    elif unit.uuid in misshapen:
+    elif unit.uuid in misshapen and _counts(context, mig.RECONFIGURED):
         state, reason, detail = DeviceState.STALE, Reason.MIG_MISMATCH, "promised in another shape"
     holder, pods = _holder(context, unit, holding, [usage for usage in usages if usage.unit == unit.uuid])
     return DeviceReport(
@@ -118,6 +120,10 @@ def _of_unit(
         pods=pods[:MAX_PODS],
         detail=bounded(detail),
     )
+
+
+def _counts(context: Context, rule: Rule) -> bool:
+    return context.policy.mode(rule.id) is Mode.ENFORCE
 
 
 def _holder(

@@ -17,7 +17,7 @@ from agent.core.context import Context
 from agent.core.rules import degraded
 from agent.model import planes, xid
 from agent.model.finding import Effect, Rule, Suspicion
-from agent.model.policy import Policy
+from agent.model.policy import Mode, Policy
 from agent.model.snapshot import DeviceId, Snapshot, Unit
 from muster.model.reading import Known, Unknown
 from muster.model.report import DeviceState, Verdict
@@ -180,7 +180,7 @@ def _suspicion(resource: str, subject: str, condition: Condition, devices: list[
 def _of_id(context: Context, device: DeviceId, *, is_passthrough: bool) -> tuple[Condition, str]:
     """Return the condition of an id, and the UUID that its evidence is counted for."""
     if device.unit is not None:
-        return of_unit(device.unit, context.snapshot, context.policy), device.unit.uuid
+        return _sick(device.unit, context.snapshot, context.policy) or HEALTHY, device.unit.uuid
     if device.is_passthrough:
         return HEALTHY, device.uuid
     absence, gpu = absence_of(device, context.snapshot, context.history)
@@ -199,10 +199,22 @@ def of_error(error: str) -> Condition:
 
 
 def of_unit(unit: Unit, snapshot: Snapshot, policy: Policy) -> Condition:
-    """Return what a unit is that the driver opens: sick before degraded, and of each the first check that finds it."""
+    """Return what a unit is that the driver opens: sick before degraded, by the rules that count."""
+    sick = _sick(unit, snapshot, policy)
+    if sick is not None and _mode(sick, policy) is Mode.ENFORCE:
+        return sick
+    return next(degraded.conditions_of(unit, snapshot, policy), HEALTHY)
+
+
+def _sick(unit: Unit, snapshot: Snapshot, policy: Policy) -> Condition | None:
+    """Return the first check that finds it sick; what is only observed does not stand in front of what counts."""
     found = (*(check(unit.gpu) for check in _CHECKS), _xid(unit, snapshot, policy))
-    sick = (condition for condition in found if condition is not None)
-    return next(sick, None) or next(degraded.conditions_of(unit, snapshot, policy), HEALTHY)
+    sick = [condition for condition in found if condition is not None and _mode(condition, policy) is not Mode.OFF]
+    return min(sick, key=lambda condition: _mode(condition, policy) is not Mode.ENFORCE, default=None)
+
+
+def _mode(condition: Condition, policy: Policy) -> Mode:
+    return Mode.ENFORCE if condition.rule is None else policy.mode(condition.rule.id)
 
 
 def _recovery_action(gpu: planes.Gpu) -> Condition | None:

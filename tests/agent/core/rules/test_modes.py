@@ -1,18 +1,23 @@
 """Off, observe and enforce, tried on every rule: with the captures that hit it, and by hand where none does."""
 
+import itertools
+
 import pytest
 
 from agent.core import holddown
 from agent.core.rules import table
+from agent.model import planes
 from agent.model.policy import Mode, Policy
 from hack.matrix import captures
 from muster.model import codec
+from muster.model.reading import Known
 from muster.model.report import verdict_of
-from tests.ruleshown import findings_of, rule_of, timelines
+from tests import builders
+from tests.ruleshown import a_timeline, findings_of, rule_of, timelines
 
 
 def numbers(reports):
-    """Return what every report of a timeline says in numbers, and which verdict it has."""
+    """Return what every report of a timeline says in numbers, which verdict it has, and what it makes of each device."""
     return [
         (
             report.verdict,
@@ -20,6 +25,7 @@ def numbers(reports):
                 name: (resource.verdict, resource.admit_strict, resource.admit_lenient, resource.pick_risk)
                 for name, resource in report.resources.items()
             },
+            [(device.uuid, device.state, device.reason) for device in report.devices],
         )
         for report in reports
     ]
@@ -68,3 +74,23 @@ def test_with_all_rules_in_observe_every_verdict_is_ok_and_the_findings_are_all_
         for report in captures.replay(capture, everything):
             assert verdict_of(findings_of(report)) is report.verdict
             assert report.verdict.value == "OK"
+
+
+SICK = {
+    "B5": {"recovery_action": Known(planes.RecoveryAction.RESET)},
+    "B6": {"retired_pages_pending": Known(True)},
+    "row-remap-failed": {"remap": Known(planes.Remap(failed=Known(True)))},
+    "sram-threshold": {"ecc": Known(planes.Ecc(sram_threshold_exceeded=Known(True)))},
+    "gpu-drained": {"drain": Known(True)},
+}
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
+@pytest.mark.parametrize(("spared", "counts"), list(itertools.permutations(SICK, 2)))
+def test_a_rule_without_effect_hides_no_other_fault_of_the_same_gpu(spared, counts, mode):
+    gpu = builders.a_gpu(3, **SICK[spared], **SICK[counts])
+    timeline = a_timeline("two", builders.with_gpus(builders.a_node(), gpu))
+    last = captures.replay(timeline, Policy(modes=codec.freeze({spared: mode})))[-1]
+    resource = last.resources[builders.WHOLE]
+    assert (resource.admit_strict, resource.admit_lenient) == (Known(0), Known(7))
+    assert counts in {rule_of(item) for item in resource.findings}
