@@ -18,6 +18,7 @@ RAISES = {
     "a10-no-devices-waiting-forever": {"MusterGpuNotAdvertised"},
     "b2-gpu-lost": {"MusterGpuSick", "MusterStaleAdvertisement"},
     "b5-ignored-xid-needs-reset": {"MusterGpuSick"},
+    "b7-present-on-bus-absent-in-nvml": {"MusterGpuMissing"},
     "c1-reconfigured-plugin-not-restarted": {"MusterMigMismatch", "MusterStaleAdvertisement"},
     "c4-mig-on-but-empty": {"MusterMigMismatch"},
     "c7-mig-manager-stuck": {"MusterMaintenanceStuck"},
