@@ -67,15 +67,15 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make alerts", description="Make prometheusrule.yaml from alerts.yaml.")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("--runbooks", metavar="PLACE", help="print the plain rules with their runbooks under PLACE")
-    arguments = parser.parse_args()
-    if arguments.runbooks is not None:
-        print(with_runbooks(arguments.runbooks), end="")
+    given = parser.parse_args(arguments)
+    if given.runbooks is not None:
+        print(with_runbooks(given.runbooks), end="")
         return 0
-    if not arguments.check:
+    if not given.check:
         OBJECT.write_text(prometheus_rule())
         return 0
     if OBJECT.exists() and OBJECT.read_text() == prometheus_rule():
