@@ -8,12 +8,13 @@ not come back with a late report. A node is asked once a term: an agent that inv
 """
 
 import collections
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from admitter.core import recover
+from admitter.core.moved import moved
 from admitter.core.recover import Orphan
 from admitter.model.decision import Event
-from admitter.model.nodecapacity import ClusterView
+from admitter.model.nodecapacity import ClusterView, NodeState
 
 _MAX_CLOSED = 100_000
 
@@ -28,17 +29,21 @@ class Estate:
         self._prefix = prefix
         self._events = events
         self._closed: collections.OrderedDict[str, None] = collections.OrderedDict()
+        self._looked_at: Mapping[str, NodeState] = {}
         self._terms: dict[str, int] = {}
         """Every node that was heard in this term: the later term that its agent knows of, or 0."""
 
     def listen_anew(self) -> None:
         """A higher term has begun: everybody will say again what they hold."""
         self.overtaken_by = 0
+        self._looked_at = {}
         self._terms.clear()
 
     def hear(self, view: ClusterView, term: int, held: Set[str], now: float) -> None:
         """Take what the agents say they hold, each once a term; `held` are the ids that stand in records."""
-        for node, state in view.nodes.items():
+        nodes, self._looked_at = self._looked_at, view.nodes
+        for node in sorted(moved(nodes, view.nodes) & view.nodes.keys()):
+            state = view.nodes[node]
             if node in self._terms:
                 # What it was told since, it was told by us.
                 if self._terms[node] or state.lease_term > term:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from admitter.core import shapes, table
+from admitter.core.moved import moved
 from admitter.core.supply import Supply
 from admitter.core.table import Table
 from admitter.model import nodecapacity
@@ -66,45 +67,49 @@ class Layout:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._seen: dict[str, _Mark] = {}
+        self._last: tuple[_States, Leases, Claims, _Facts] = ({}, {}, {}, {})
+        self._stale: set[str] = set()
         self._now = _Sheet(is_ideal=False)
         self._ideal = _Sheet(is_ideal=True)
 
     def supply(self, view: ClusterView, leases: Leases, claims: Claims = NO_CLAIMS) -> tuple[Supply, Supply]:
         """Return what the nodes can give now, and what they could give if all were idle and well."""
-        facts = view.facts or {}
-        seen, nodes, at, ttl = self._seen, view.nodes, view.now, view.node_ttl_seconds
         now: dict[str, NodeOffers] = {}
         ideal: dict[str, NodeOffers] = {}
-        for name, state in nodes.items():
-            known, stale, fact = seen.get(name), at - state.heard_at > ttl, facts.get(name)
-            mine, claimed = leases.get(name, ()), claims.get(name, ())
-            if known is not None:
-                # Identity first: of thousands of nodes, tens are new values.
-                if (
-                    known[0] is state
-                    and known[1] is stale
-                    and known[2] is mine
-                    and known[3] is claimed
-                    and known[4] is fact
-                ):
-                    continue
-                seen[name] = mark = (state, stale, mine, claimed, fact)
-                if _is_same(known, mark):
-                    continue
-            seen[name] = (state, stale, mine, claimed, fact)
-            now[name] = _of_node(view, name, mine, claimed, self._policy, NOTHING_BACK)
-            if known is None or not _is_as_large(known, seen[name]):
-                ideal[name] = _ideal_of_node(name, state, fact)
-        gone = seen.keys() - nodes.keys() if len(seen) != len(nodes) else ()
+        facts = view.facts or {}
+        touched = self._moved(view, leases, claims, facts)
+        for name in sorted(touched & view.nodes.keys()):
+            known, mine, claimed = self._seen.get(name), leases.get(name, ()), claims.get(name, ())
+            mark = (view.nodes[name], name in self._stale, mine, claimed, facts.get(name))
+            self._seen[name] = mark
+            if known is None or not _is_same(known, mark):
+                now[name] = _of_node(view, name, mine, claimed, self._policy, NOTHING_BACK)
+            if known is None or not _is_as_large(known, mark):
+                ideal[name] = _ideal_of_node(name, view.nodes[name], facts.get(name))
+        gone = touched & self._seen.keys() - view.nodes.keys()
         for name in gone:
-            del seen[name]
+            del self._seen[name]
         has_facts = view.facts is not None
         return (
             self._now.turned(view.version, now, gone, has_facts=has_facts),
             self._ideal.turned(view.version, ideal, gone, has_facts=has_facts),
         )
 
+    def _moved(self, view: ClusterView, leases: Leases, claims: Claims, facts: "_Facts") -> set[str]:
+        """Return the nodes about which anything may be different."""
+        states, old_leases, old_claims, old_facts = self._last
+        self._last = (view.nodes, dict(leases), dict(claims), dict(facts))
+        oldest = min((state.heard_at for state in view.nodes.values()), default=view.now)
+        stale = (
+            {name for name in view.nodes if view.is_stale(name)} if view.now - oldest > view.node_ttl_seconds else set()
+        )
+        turned, self._stale = stale ^ self._stale, stale
+        changed = moved(states, view.nodes) | moved(old_leases, leases) | moved(old_claims, claims)
+        return changed | moved(old_facts, facts) | turned
 
+
+_States: TypeAlias = Mapping[str, NodeState]
+_Facts: TypeAlias = Mapping[str, NodeFacts]
 _Mark: TypeAlias = tuple[NodeState, bool, Sequence[NodeLease], Sequence[Claim], NodeFacts | None]
 
 
