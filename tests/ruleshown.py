@@ -90,6 +90,8 @@ def by_hand():
     validator = builders.a_listed_pod("nvidia-cuda-validator-x", "GPU-0")
     listed = builders.a_kubelet({builders.WHOLE: tuple(f"GPU-{number}" for number in range(8))}, (validator,))
     yield a_timeline("operator-pod", builders.a_node(kubelet=listed))
+    drained = planes.PciFunction(address="0000:1f:00.0", driver="nvidia", drain=Known(True))
+    yield a_timeline("pci-drained", builders.a_node(pci=Known((drained,))))
     yield a_timeline("dra-unpublished", without_slices())
     yield a_timeline("expected-gpus", builders.a_node(expected=planes.Expected(gpus=9, source="operator")))
     yield a_timeline("S4-low", builders.a_node(node_object=builders.a_node_object({builders.WHOLE: (9, 7)})))

@@ -32,7 +32,16 @@ FEWER = Rule(
     clears_when="NVML lists as many GPUs as are expected",
 )
 
-RULES = (ABSENT, FEWER)
+DRAINED = Rule(
+    id="pci-drained",
+    cause="GpuDrained",
+    verdict=Verdict.OK,
+    reason=Reason.MAINTENANCE,
+    remedy=Remedy.INVESTIGATE,
+    clears_when="the function's drain state is off, or NVML lists it again",
+)
+
+RULES = (ABSENT, FEWER, DRAINED)
 
 
 def find(context: Context) -> Iterator[Suspicion]:
@@ -40,7 +49,12 @@ def find(context: Context) -> Iterator[Suspicion]:
     snapshot = context.snapshot
     if isinstance(snapshot.nvml, Unknown) or any(absence.is_refused(gpu) for gpu in snapshot.gpus):
         return  # a partial view proves nothing (faults.md H3)
-    missing = _not_in_nvml(context)
+    away = _drained(context)
+    if away:
+        yield Suspicion(
+            rule=DRAINED, units=len(away), detail=f"taken out of the driver by somebody's drain: {named(away)}"
+        )
+    missing = tuple(address for address in _not_in_nvml(context) if address not in away)
     if missing:
         yield Suspicion(
             rule=ABSENT,
@@ -49,15 +63,26 @@ def find(context: Context) -> Iterator[Suspicion]:
             detail=f"bound to the driver and not in NVML: {named(missing)}",
         )
     expected = snapshot.observation.expected
-    passthrough = _passed_through(context)
-    if expected is not None and len(snapshot.gpus) + len(missing) + passthrough < expected.gpus:
-        short = expected.gpus - len(snapshot.gpus) - len(missing) - passthrough
+    explained = len(snapshot.gpus) + len(missing) + len(away) + _passed_through(context)
+    if expected is not None and explained < expected.gpus:
+        short = expected.gpus - explained
         yield Suspicion(
             rule=FEWER,
             units=short,
             until=context.boot_end(),
             detail=f"{short} fewer GPUs than the {expected.gpus} expected ({expected.source or 'no source'})",
         )
+
+
+def _drained(context: Context) -> tuple[str, ...]:
+    """Return the bus addresses that NVML does not list because somebody drains them."""
+    known = {kernel_log.normalised(gpu.pci.value) for gpu in context.snapshot.gpus if isinstance(gpu.pci, Known)}
+    match context.snapshot.observation.pci:
+        case Known(functions):
+            drained = {kernel_log.normalised(item.address) for item in functions if item.drain == Known(True)}  # noqa: FBT003
+            return tuple(sorted(drained - known))
+        case Unknown():
+            return ()
 
 
 def _not_in_nvml(context: Context) -> tuple[str, ...]:

@@ -307,6 +307,6 @@ class Node(stateful.RuleBasedStateMachine):
 
 
 Node.TestCase.settings = hypothesis.settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
 )
 TestNode = Node.TestCase
