@@ -3,8 +3,10 @@
 import datetime
 
 from admitter.model import gang as gangs
+from admitter.model.cluster import ANYWHERE
 from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView, Epoch, NodeState
+from admitter.model.nodefacts import NodeFacts
 from muster.model.reading import Known, Unknown
 from muster.model.report import CountedPod, Finding, GpuTopology, NodeReport, ResourceReport, Topology, Verdict, worst
 
@@ -63,23 +65,52 @@ def a_node(
     )
 
 
-def a_view(*nodes, version=7, now=NOW):
-    """A view of nodes; a pair (name, free GPUs) is a node too."""
+def a_view(*nodes, version=7, now=NOW, facts=None):
+    """A view of nodes; a pair (name, free GPUs) is a node too. `facts`: what the API server says of them, if there is one."""
     states = [node if isinstance(node, NodeState) else a_node(*node) for node in nodes]
-    return ClusterView(version=version, now=now, node_ttl_seconds=TTL, nodes={state.node: state for state in states})
+    return ClusterView(
+        version=version, now=now, node_ttl_seconds=TTL, nodes={state.node: state for state in states}, facts=facts
+    )
 
 
-def a_podset(name="main", count=1, gpus=1, *, topology="", pod_class="gang", request=None):
+def some_facts(*, cpu=64_000, pods=110, taints=(), cordoned=False, requested=None, counted=(), policy="", **labels):
+    """What the API server says of one node."""
+    return NodeFacts(
+        labels=labels,
+        taints=tuple(taints),
+        is_cordoned=cordoned,
+        allocatable={"cpu": cpu, "pods": pods},
+        requested=requested or {},
+        counted=frozenset(counted),
+        topology_policy=policy,
+    )
+
+
+def a_podset(
+    name="main",
+    count=1,
+    gpus=1,
+    *,
+    topology="",
+    pod_class="gang",
+    request=None,
+    requests=None,
+    constraints=ANYWHERE,
+    runtime=None,
+):
     wish = None
     if topology:
         kind, _, level = topology.partition("=")
-        wish = gangs.TopologyWish(level=gangs.Level(level), required=kind == "required")
+        wish = gangs.TopologyWish(level=level, required=kind == "required")
     return gangs.Podset(
         name=name,
         count=count,
         request=request or gangs.GpuRequest(gpus=gpus),
         topology=wish,
         pod_class=gangs.PodClass(pod_class),
+        requests=requests or {},
+        constraints=constraints,
+        max_runtime_seconds=runtime,
     )
 
 
