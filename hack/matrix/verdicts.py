@@ -216,16 +216,16 @@ def _invisible(profile: Profile, name: str, before: NodeReport, report: NodeRepo
     shown = {finding.rule for finding in _findings(report)}
     for finding in _findings(before):
         rule_id = finding.rule.partition("/")[0]
-        needs = evidence.OF_RULE[rule_id].needs
-        missing = {privilege.of(path) for path in needs} & profile.lacks
+        looks_at = evidence.OF_RULE[rule_id]
+        missing = {privilege.of(path) for path in looks_at.needs or looks_at.uses} & profile.lacks
         if finding.rule not in shown and table.ROWS[rule_id].effect is not Effect.NONE and missing:
             yield f"{rule_id} needs {', '.join(sorted(missing))}"
     if Privilege.NODE_SLICE in profile.lacks and name in before.resources:
-        match before.resources[name].free:
-            case Known(free) if value <= free:
-                yield "the Node's allocatable less what bound pods ask for needs node-slice"
-            case _:
-                pass
+        resource = before.resources[name]
+        asked = sum(pod.units for pod in resource.counted)
+        waiting = max(0, asked - _units(resource.allocated))
+        if min(_units(resource.allocatable) - asked, _units(resource.free) - waiting) < value:
+            yield "what bound pods ask for needs node-slice"
 
 
 def numbers_of(report: NodeReport, name: str) -> dict[str, int]:
