@@ -26,7 +26,7 @@ def of(cls):
     for field, shape in shapes.fields_of(cls):
         if field.name == "schema":
             continue
-        fields[field.name] = _of_shape(shape)
+        fields[field.name] = of_shape(shape)
     if cls is report.NodeReport:
         # A report's devices are unique and sorted: it is made so, and checked at the feed's edge.
         fields["devices"] = st.lists(of(report.DeviceReport), max_size=3, unique_by=lambda device: device.uuid).map(
@@ -39,7 +39,8 @@ def of(cls):
     return st.builds(cls, **fields)
 
 
-def _of_shape(shape):
+def of_shape(shape):
+    """Return a strategy for values of one field."""
     if shape.kind == "object":
         return st.deferred(lambda: of(shape.type))
     if shape.kind == "enum":
@@ -47,11 +48,11 @@ def _of_shape(shape):
     if shape.kind == "time":
         return _TIMES
     if shape.kind == "reading":
-        return st.one_of(_UNKNOWN, st.builds(Known, _of_shape(shape.item)))
+        return st.one_of(_UNKNOWN, st.builds(Known, of_shape(shape.item)))
     if shape.kind == "optional":
-        return st.one_of(st.none(), _of_shape(shape.item))
+        return st.one_of(st.none(), of_shape(shape.item))
     if shape.kind == "list":
-        return st.lists(_of_shape(shape.item), max_size=2).map(tuple)
+        return st.lists(of_shape(shape.item), max_size=2).map(tuple)
     if shape.kind == "map":
-        return st.dictionaries(_TEXT, _of_shape(shape.item), max_size=2).map(codec.freeze)
+        return st.dictionaries(_TEXT, of_shape(shape.item), max_size=2).map(codec.freeze)
     return _VALUES[shape.type]
