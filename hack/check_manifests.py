@@ -23,9 +23,17 @@ from hack import kubeschema
 from muster import settings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BASES = ("daemonset/base",)
+BASES = (
+    "daemonset/base",
+    "daemonset/profiles/no-host-pid",
+    "daemonset/profiles/injection-host-pid",
+    "daemonset/profiles/injection",
+)
 
 Manifest = dict[str, Any]
+
+_OF_THE_RUNTIME = "NVIDIA_"
+"""Variables that the container runtime reads: which devices to inject."""
 
 WORKLOADS = ("DaemonSet", "Deployment")
 
@@ -129,7 +137,11 @@ def _settings_problems(container: Manifest) -> Iterator[str]:
     config, prefix = getattr(module, program.config), module.PREFIX
     known = {settings.variable_of(prefix, field.name) for field in dataclasses.fields(config)}
     # What only the cluster knows (the node's name) is some text here.
-    given = {entry["name"]: entry.get("value", "from-the-cluster") for entry in container.get("env", ())}
+    given = {
+        entry["name"]: entry.get("value", "from-the-cluster")
+        for entry in container.get("env", ())
+        if not entry["name"].startswith(_OF_THE_RUNTIME)
+    }
     yield from (f"{name} is no setting of {program.config}" for name in sorted(given.keys() - known))
     try:
         settings.load(config, prefix, {}, given)

@@ -36,15 +36,18 @@ def _profile(name: str, what: str, *lacks: Privilege) -> Profile:
 
 PROFILES = (
     _profile("full", "`daemonset/base`: agent, privileged reader with the host's process ids, an admitter with a cluster"),
-    _profile("no-host-pid", "the reader is privileged, `hostPID` is not allowed", Privilege.HOST_PID),
+    _profile(
+        "no-host-pid", "`daemonset/profiles/no-host-pid`: the reader is privileged, `hostPID` is not allowed",
+        Privilege.HOST_PID,
+    ),
     _profile(
         "injection-host-pid",
-        "devices are injected into the reader; `hostPID` and the host's files stay",
+        "`daemonset/profiles/injection-host-pid`: devices are injected into the reader; `hostPID` and the host's files stay",
         Privilege.KERNEL_LOG, Privilege.MIG_MONITOR,
     ),
     _profile(
         "injection",
-        "devices are injected into the reader, and it gets nothing else of the host",
+        "`daemonset/profiles/injection`: devices are injected into the reader, and it gets nothing else of the host",
         Privilege.KERNEL_LOG, Privilege.MIG_MONITOR, Privilege.HOST_PID, Privilege.HOST_FILES,
     ),
     _profile("no-checkpoint", "the agent has no `device-plugins` folder", Privilege.CHECKPOINT),

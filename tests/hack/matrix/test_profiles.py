@@ -1,13 +1,12 @@
 """What a profile cannot read is Unknown or absent, and never an empty list that looks read."""
 
 import dataclasses
-import pathlib
 
 import pytest
-import yaml
 
 from agent.model import planes, privilege
 from agent.model.privilege import Privilege
+from hack import check_manifests
 from hack.matrix import captures, profiles
 from muster.model import kube
 from muster.model.reading import NOT_COLLECTED, Known, Unknown
@@ -83,23 +82,38 @@ def test_a_welcome_without_a_cluster_names_no_api_server():
     assert not profiles.has_api_server(frozenset({Privilege.NODE_SLICE}), capture_has=True)
 
 
-def test_the_full_profile_is_what_the_base_manifests_grant():
-    """Whoever takes a mount or a right out of the base changes what is seen: it becomes another profile."""
-    text = (pathlib.Path(__file__).parents[3] / "daemonset" / "base" / "agent.yaml").read_text()
-    (workload,) = [item for item in yaml.safe_load_all(text) if item["kind"] == "DaemonSet"]
-    pod = workload["spec"]["template"]["spec"]
+MANIFESTS = {
+    "full": "daemonset/base",
+    "no-host-pid": "daemonset/profiles/no-host-pid",
+    "injection-host-pid": "daemonset/profiles/injection-host-pid",
+    "injection": "daemonset/profiles/injection",
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_profile_is_what_its_manifests_grant(name):
+    """Whoever takes a mount or a right out of them changes what is seen: it becomes another profile."""
+    (profile,) = [item for item in profiles.PROFILES if item.name == name]
+    objects = check_manifests.render(check_manifests.ROOT / MANIFESTS[name])
+    (pod,) = [item["spec"]["template"]["spec"] for item in objects if item["kind"] == "DaemonSet"]
+    assert granted(pod) == set(Privilege) - {Privilege.NONE} - profile.lacks
+
+
+def granted(pod):
     containers = {container["name"]: container for container in pod["containers"]}
-    mounts = {
-        (name, mount["mountPath"]) for name, container in containers.items() for mount in container["volumeMounts"]
-    }
-    granted = {
+    reader, agent = containers["reader"], containers["agent"]
+    mounts = {(name, item["mountPath"]) for name, each in containers.items() for item in each["volumeMounts"]}
+    variables = {entry["name"]: entry.get("value") for each in containers.values() for entry in each["env"]}
+    is_injected = variables.get("NVIDIA_VISIBLE_DEVICES") == "all" and "runtimeClassName" in pod
+    sees_host_dev = ("reader", "/dev") in mounts or variables.get("MUSTER_READER_DEV_ROOT") == "/host/dev"
+    grants = {
         Privilege.HOST_PID: pod["hostPID"],
-        Privilege.KERNEL_LOG: containers["reader"]["securityContext"]["privileged"],
-        Privilege.MIG_MONITOR: containers["reader"]["securityContext"]["privileged"],
-        Privilege.GPU_DEVICES: ("reader", "/dev") in mounts,
-        Privilege.HOST_FILES: ("reader", "/host") in mounts,
+        Privilege.KERNEL_LOG: reader["securityContext"]["privileged"],
+        Privilege.MIG_MONITOR: reader["securityContext"]["privileged"],
+        Privilege.GPU_DEVICES: ("reader", "/dev") in mounts or is_injected,
+        Privilege.HOST_FILES: ("reader", "/host") in mounts and sees_host_dev,
         Privilege.POD_RESOURCES: ("agent", "/var/lib/kubelet/pod-resources") in mounts,
         Privilege.CHECKPOINT: ("agent", "/var/lib/kubelet/device-plugins") in mounts,
-        Privilege.NODE_SLICE: any(entry["name"] == "MUSTER_AGENT_ADMITTERS" for entry in containers["agent"]["env"]),
+        Privilege.NODE_SLICE: any(entry["name"] == "MUSTER_AGENT_ADMITTERS" for entry in agent["env"]),
     }
-    assert granted == dict.fromkeys(set(Privilege) - {Privilege.NONE}, True)
+    return {privilege for privilege, is_there in grants.items() if is_there}
