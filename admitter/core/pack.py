@@ -54,13 +54,14 @@ def search(
     most_nodes: int = MAX_NODES,
 ) -> tuple[Placement, ...] | None:
     """Return places for all podsets on so many nodes (of `rows`), or None if there are none or the bound was reached."""
-    masks = [list(_domains(question, rooms, supply, policy)) for question, rooms in zip(asked, alone, strict=True)]
-    if rows is not None:
-        within = np.zeros(len(supply.table.names), dtype=np.bool_)
-        within[rows] = True
-        masks = [[mask & within for mask in choices] for choices in masks]
+    within = np.zeros(len(supply.table.names), dtype=np.bool_)
+    within[slice(None) if rows is None else rows] = True
+    masks = [
+        list(_domains(question, rooms, within, supply, policy)) for question, rooms in zip(asked, alone, strict=True)
+    ]
     try:
         for chosen in itertools.product(*masks):
+            budget.spend()
             packing = _Packing(asked, alone, chosen, supply, budget)
             if (found := packing.place(most_nodes)) is not None:
                 return found
@@ -82,15 +83,13 @@ class Budget:
         self.steps -= 1
 
 
-def _domains(asked: Question, rooms: Rooms, supply: Supply, policy: Policy) -> Iterator[Mask]:
+def _domains(asked: Question, rooms: Rooms, within: Mask, supply: Supply, policy: Policy) -> Iterator[Mask]:
     """Yield the rows of each domain that would hold the podset if it were alone."""
     codes = domains.of_level(asked.level, asked.resource, supply.table, policy).codes
-    sums = np.bincount(codes, weights=rooms.pods)
-    seen: set[int] = set()
-    for code in codes:
-        if code not in seen and sums[code] >= asked.podset.count:
-            seen.add(int(code))
-            yield codes == code
+    sums = np.bincount(codes, weights=np.where(within, rooms.pods, 0))
+    enough = sums[codes] >= asked.podset.count
+    for code in dict.fromkeys(codes[enough & within].tolist()):
+        yield (codes == code) & within
 
 
 class _Packing:
