@@ -9,6 +9,7 @@ Not here: durations. They are facts about kubelets and drivers with sources (age
 import json
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 from agent.core.rules import table
 from agent.model.policy import Policy
@@ -19,13 +20,35 @@ from muster.model import jsonform
 def load(path: pathlib.Path) -> Policy:
     """Return the file's policy."""
     try:
-        policy = jsonform.from_json(Policy, json.loads(path.read_bytes()))
+        data = json.loads(path.read_bytes())
+        policy, misfits = _read(data) if isinstance(data, dict) else (jsonform.from_json(Policy, data), [])
     except (OSError, ValueError, RecursionError) as error:
         raise settings.InvalidSettings([f"--policy: {path}: {error}"]) from error
-    problems = [f"--policy: {path}: {problem}" for problem in _problems(policy)]
+    problems = [f"--policy: {path}: {problem}" for problem in (*misfits, *_problems(policy))]
     if problems:
         raise settings.InvalidSettings(problems)
     return policy
+
+
+def _read(data: dict[str, Any]) -> tuple[Policy, list[str]]:
+    """Return the policy of what fits, and a line for every entry that does not: one wrong word hides no other."""
+    fitting: dict[str, Any] = {}
+    misfits: list[str] = []
+    for name, value, part in _parts(data):
+        try:
+            jsonform.from_json(Policy, part)
+        except ValueError as error:
+            misfits.append(str(error))
+        else:
+            fitting[name] = fitting.get(name, {}) | value if isinstance(value, dict) else value
+    return jsonform.from_json(Policy, fitting), misfits
+
+
+def _parts(data: dict[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield every field, those that are maps entry by entry, each with a document that holds it alone."""
+    for name, value in data.items():
+        for entry in [{key: value[key]} for key in value] if isinstance(value, dict) and value else [value]:
+            yield name, entry, {name: entry}
 
 
 def _problems(policy: Policy) -> Iterator[str]:

@@ -34,6 +34,14 @@ def test_every_wrong_field_has_a_line_with_its_path(tmp_path):
     assert paths == ["$.modes.E55", "$.modes.b2", "$.time_scale", "$.management_bytes", "$.resources[0]"]
 
 
+def test_a_word_that_does_not_fit_hides_no_other(tmp_path):
+    wrong = {"modes": {"B2": "loud", "E55": "off", "E5": 3}, "management_bytes": "much", "colour": 1, "time_scale": 20}
+    with pytest.raises(InvalidSettings) as caught:
+        _loaded(tmp_path, wrong)
+    paths = [problem.split(": ")[2] for problem in caught.value.problems]
+    assert paths == ["$.modes.B2", "$.modes.E5", "$.management_bytes", "$.colour", "$.modes.E55", "$.time_scale"]
+
+
 @pytest.mark.parametrize(
     ("content", "path"),
     [
