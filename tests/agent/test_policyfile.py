@@ -5,6 +5,7 @@ import json
 import pytest
 
 from agent import policyfile
+from agent.core.rules import table
 from agent.model.policy import Mode
 from muster.settings import InvalidSettings
 
@@ -56,3 +57,9 @@ def test_what_is_no_policy(tmp_path, content, path):
     with pytest.raises(InvalidSettings, match="--policy") as caught:
         _loaded(tmp_path, content)
     assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_every_rule_can_be_put_into_every_mode(tmp_path, mode):
+    policy = _loaded(tmp_path, {"modes": dict.fromkeys(table.ROWS, mode.value)})
+    assert {policy.mode(rule) for rule in table.ROWS} == {mode}
