@@ -179,7 +179,7 @@ _WITHOUT: Mapping[Privilege, Callable[[Observation], Observation]] = types.Mappi
         Privilege.GPU_DEVICES: _fields(Privilege.GPU_DEVICES, Unknown("LIBRARY_NOT_FOUND")),
         Privilege.MIG_MONITOR: _without_mig_monitor,
         Privilege.HOST_PID: _fields(Privilege.HOST_PID, _NO_HOST_VIEW),
-        Privilege.KERNEL_LOG: _fields(Privilege.KERNEL_LOG, Unknown("NoPermission")),
+        Privilege.KERNEL_LOG: _fields(Privilege.KERNEL_LOG, Unknown("Unreadable")),
         Privilege.HOST_FILES: _without_host_files,
         Privilege.POD_RESOURCES: _fields(Privilege.POD_RESOURCES, Unknown("DirectoryMissing")),
         Privilege.CHECKPOINT: _fields(Privilege.CHECKPOINT, Unknown("NotFound")),
