@@ -26,6 +26,7 @@ from prometheus_client import CollectorRegistry
 from agent import answers, clock, loop, policyfile
 from agent.config import AgentConfig, split_address
 from agent.core import judge, manners, topology
+from agent.core.rules import table
 from agent.model import planes
 from agent.model.history import History
 from agent.model.policy import Policy
@@ -66,6 +67,7 @@ class Agent:
     """All parts of one agent, wired."""
 
     def __init__(self, config: AgentConfig, policy: Policy) -> None:
+        self._policy = policy
         self._config = config
         self._time = clock.SystemClock()
         self._board = Board()
@@ -224,6 +226,7 @@ class Agent:
             calls=self._call_figures,
             streams=lambda: len(told.state.connected),
             sent=lambda: dict(told.sent),
+            rules=table.count_by_mode(self._policy),
         )
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)

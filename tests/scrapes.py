@@ -46,6 +46,7 @@ def an_agent(report, observation, *, session="open"):
         calls=lambda: agent_metrics.CallFigures(nvml_seconds=1.5, reader_cpu_seconds=7.5, reader_resident_bytes=4096),
         streams=lambda: 1,
         sent=lambda: {"snapshot": 1, "delta": 2, "heartbeat": 3},
+        rules={"off": 1, "observe": 2, "enforce": 80},
     )
     return a_registry(collector)
 

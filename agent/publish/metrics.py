@@ -60,9 +60,12 @@ class Collector:
         calls: Callable[[], CallFigures],
         streams: Callable[[], int],
         sent: Callable[[], Mapping[str, int]],
+        rules: Mapping[str, int],
     ) -> None:
         self._board, self._monotonic = board, monotonic
         self._calls, self._streams, self._sent = calls, streams, sent
+        self._rules = rules
+        """Mode -> how many rules are in it; it is set once, at the start."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
@@ -96,6 +99,10 @@ class Collector:
         for event in EVENTS:
             events.add_metric([event], self._board.events[event])
         yield events
+        rules = GaugeMetricFamily("muster_agent_rules", "Rules by mode.", labels=["mode"])
+        for mode, number in sorted(self._rules.items()):
+            rules.add_metric([mode], number)
+        yield rules
         yield _gauge("muster_agent_feed_streams", "Admitters with a welcomed stream.", self._streams())
         sent = CounterMetricFamily("muster_agent_feed_messages", "Messages sent to admitters.", labels=["kind"])
         for kind, count in sorted(self._sent().items()):

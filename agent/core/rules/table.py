@@ -3,6 +3,7 @@
 A new fault is a row in one of these modules and a line or a function in its `find`; docs/rules.md is made from `ROWS`.
 """
 
+import collections
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -29,7 +30,7 @@ from agent.core.rules import (
     sharing,
 )
 from agent.model.finding import Rule, Suspicion
-from agent.model.policy import Mode
+from agent.model.policy import Mode, Policy
 
 _FINDERS: tuple[Callable[[Context], Iterable[Suspicion]], ...] = (
     observer.find,
@@ -63,6 +64,12 @@ ROWS: Mapping[str, Rule] = types.MappingProxyType(
         for rule in module.RULES
     }
 )  # fmt: skip
+
+
+def count_by_mode(policy: Policy) -> Mapping[str, int]:
+    """Return how many rules are in each mode."""
+    counted = collections.Counter(policy.mode(rule).value for rule in ROWS)
+    return {mode.value: counted[mode.value] for mode in Mode}
 
 
 def find(context: Context) -> Iterator[Suspicion]:

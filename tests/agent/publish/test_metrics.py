@@ -90,6 +90,7 @@ def scraped(board):
             ),
             streams=lambda: 1,
             sent=lambda: {"hello": 1},
+            rules={"off": 1, "observe": 2, "enforce": 80},
         )
     )
     found = {}

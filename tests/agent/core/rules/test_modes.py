@@ -68,6 +68,14 @@ def test_a_rule_that_is_named_in_enforce_is_as_if_it_were_not_named(rule):
         assert all(not item.observed for report in reports for item in findings_of(report))
 
 
+def test_rules_are_counted_by_mode():
+    assert table.count_by_mode(Policy(modes=codec.freeze({"B2": Mode.OFF, "E5": Mode.OFF, "G1": Mode.OBSERVE}))) == {
+        "off": 2,
+        "observe": 1,
+        "enforce": len(table.ROWS) - 3,
+    }
+
+
 def test_with_all_rules_in_observe_every_verdict_is_ok_and_the_findings_are_all_there():
     everything = Policy(modes=codec.freeze(dict.fromkeys(table.ROWS, Mode.OBSERVE)))
     for capture in captures.load_all():
