@@ -2,7 +2,8 @@
 
 In: the process half (the reader's) and the pod half (the slice's). Out: the `plugins` plane of an Observation. Pure.
 
-Invariant: one half alone is kept; nothing one side knows is lost because the other is silent.
+Invariant: one half alone is kept; nothing one side knows is lost because the other is silent. Where both were asked, a
+plugin that has neither a process nor a pod is not on the node (faults.md A12).
 """
 
 import dataclasses
@@ -37,6 +38,8 @@ def _joined(processes: tuple[kube.Plugin, ...], pods: tuple[kube.Plugin, ...]) -
         if pod is None and len(processes) == 1 and len(pods) == 1:
             # One of each on the node: they are the same plugin, even if a half does not know its prefix.
             pod = by_prefix.pop(pods[0].resource_prefix)
+        if pod is None and process.process_alive == Known(False):  # noqa: FBT003
+            continue
         half = {} if pod is None else {name: getattr(pod, name) for name in _POD_HALF}
         if pod is not None and not process.resource_prefix:
             half["resource_prefix"] = pod.resource_prefix

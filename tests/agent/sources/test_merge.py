@@ -36,6 +36,17 @@ def test_halves_join_by_prefix():
             pytest.fail(str(wrong))
 
 
+def test_a_plugin_with_neither_process_nor_pod_is_not_on_the_node():
+    """The reader always answers for the plugin it looks for; alone it cannot tell a dead one from none (faults.md A12)."""
+    dead = kube.Plugin(resource_prefix="nvidia.com", process_alive=Known(False), socket_present=Known(False))
+    assert merge.plugins(Known((dead,)), Known(())) == Known(())
+    assert merge.plugins(Known((dead,)), NOT_COLLECTED) == Known((dead,))
+    (joined,) = merge.plugins(Known((dead,)), Known((POD,))).value
+    assert (joined.process_alive, joined.pod) == (Known(False), "ns/p")
+    (living,) = merge.plugins(Known((PROCESS,)), Known(())).value
+    assert living == PROCESS
+
+
 def test_one_of_each_is_one_plugin():
     """The process table does not always tell the prefix; a node's only plugin is its only plugin."""
     nameless = kube.Plugin(process_alive=Known(True))
