@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import itertools
 import random
 
 import hypothesis
@@ -14,8 +15,9 @@ from agent.model.planes import Observation
 from agent.model.policy import Policy
 from muster.model import codec, jsonform, kube
 from muster.model.reading import Known, Unknown
-from muster.model.report import Verdict
+from muster.model.report import ResourceReport, Verdict
 from tests import builders, values
+from tests.timelines import timelines
 
 POLICY = Policy()
 NUMBERS = ("admit_strict", "admit_lenient")
@@ -36,6 +38,8 @@ ERRORS = st.sampled_from(
 
 
 NOTHING_BEFORE = History()
+EMPTY = ResourceReport(verdict=Verdict.OK, admit_strict=Known(0), admit_lenient=Known(0))
+"""What a name is worth that a sample alone does not know."""
 
 
 def run(observations, history=NOTHING_BEFORE, *, api_server=True):
@@ -45,82 +49,6 @@ def run(observations, history=NOTHING_BEFORE, *, api_server=True):
         history, report = judge(history, observation, POLICY, api_server=api_server)
         reports.append(report)
     return history, reports
-
-
-@st.composite
-def gpus(draw, number):
-    """A GPU as it may be found: fine, lost, silent, hidden, sick, used, cut."""
-    pod = draw(st.sampled_from(["a", "b", "ghost"]))
-    return draw(
-        st.sampled_from(
-            [
-                builders.a_gpu(number),
-                builders.a_gpu(number),
-                builders.a_gpu(number),
-                builders.a_lost_gpu(number),
-                builders.a_lost_gpu(number, "TIMEOUT"),
-                builders.a_lost_gpu(number, "NO_PERMISSION"),
-                builders.a_lost_gpu(number, "UNKNOWN"),
-                builders.a_gpu(number, processes=Known((builders.a_process(),))),
-                builders.a_gpu(
-                    number, processes=Known((builders.a_process(cgroup=builders.pod_cgroup(f"uid-{pod}")),))
-                ),
-                builders.a_gpu(number, processes=Unknown("NO_PERMISSION")),
-                builders.a_gpu(number, retired_pages_pending=Known(True)),
-                builders.a_mig_gpu(number, ("1g.10gb", "2g.20gb")),
-                builders.a_mig_gpu(number, ()),
-                builders.a_gpu(number, mig=Unknown("NO_PERMISSION")),
-            ]
-        )
-    )
-
-
-IDS = ("GPU-0", "GPU-1", "GPU-2", "GPU-1::0", "GPU-1::1", "MIG-0-0", "MIG-0-1", "MIG-9-9", "nvidia2", "other")
-MIG = "nvidia.com/mig-1g.10gb"
-COUNTS = st.one_of(st.integers(0, 9), st.tuples(st.integers(0, 9), st.integers(0, 9)))
-
-
-@st.composite
-def nodes(draw, at=0):
-    """A node whose planes agree or not, all of them readable."""
-    devices = tuple(draw(gpus(number)) for number in range(draw(st.integers(0, 3))))
-    texts = st.lists(st.sampled_from(IDS), max_size=5, unique=True).map(tuple)
-    resources = draw(st.dictionaries(st.sampled_from([builders.WHOLE, MIG]), texts, max_size=2))
-    held = draw(st.dictionaries(st.sampled_from(["a", "b"]), texts, max_size=2))
-    listed = tuple(builders.a_listed_pod(name, *ids) for name, ids in held.items())
-    names = draw(st.lists(st.sampled_from(["a", "b", "c"]), max_size=3, unique=True))
-    pods = tuple(
-        builders.a_pod(
-            name,
-            units=draw(st.integers(0, 3)),
-            phase=draw(st.sampled_from(list(kube.PodPhase))),
-            deletion_at=draw(st.sampled_from([None, builders.after(-600), builders.after(60)])),
-        )
-        for name in names
-    )
-    return builders.a_node(
-        0,
-        at=at,
-        nvml=Known(builders.planes.Nvml(devices=devices)),
-        kubelet=builders.a_kubelet(
-            resources, listed, started_at=Known(draw(st.sampled_from([builders.LONG_AGO, builders.after(-30)])))
-        ),
-        node_object=builders.a_node_object(
-            draw(st.dictionaries(st.sampled_from([builders.WHOLE, MIG]), COUNTS, max_size=2)),
-            labels=draw(st.sampled_from([{}, {"nvidia.com/mig.config.state": "pending"}])),
-        ),
-        pods=Known(pods),
-    )
-
-
-@st.composite
-def timelines(draw, most=4):
-    """Samples of one node, some seconds or minutes apart."""
-    at, result = 0, []
-    for _ in range(draw(st.integers(1, most))):
-        at += draw(st.sampled_from([5, 30, 400]))
-        result.append(draw(nodes(at=at)))
-    return result
 
 
 def blinded(observation, plane, reason):
@@ -210,6 +138,34 @@ def test_a_failed_read_is_never_healthy_and_never_raises_capacity(timeline, plan
         assert report.verdict is not Verdict.OK
 
 
+OPTIONAL = ("dra", "pci", "kernel_log", "plugins", "cdi", "mps", "device_nodes", "desired_mig", "boot")
+
+
+@hypothesis.given(timelines(), st.sets(st.sampled_from(OPTIONAL), min_size=1), ERRORS)
+def test_an_optional_plane_that_fails_makes_nobody_blind_and_raises_nothing(timeline, failed, reason):
+    history, _ = run(timeline)
+    last = timeline[-1]
+    times = [last.taken_at + datetime.timedelta(seconds=5 * step) for step in (1, 2, 3, 4)]
+    # The same state for two more samples first: a rise that was on its way may still arrive.
+    history, reports = run([dataclasses.replace(last, taken_at=at) for at in times[:2]], history)
+    failing = dataclasses.replace(last, **{plane: Unknown(reason) for plane in failed})
+    _, after = run([dataclasses.replace(failing, taken_at=at) for at in times[2:]], history)
+    for report in after:
+        for name, resource in report.resources.items():
+            before = reports[-1].resources.get(name)
+            assert resource.verdict is not Verdict.BLIND or (before is not None and before.verdict is Verdict.BLIND)
+            for number in NUMBERS:
+                assert known(getattr(resource, number)) <= (known(getattr(before, number)) if before is not None else 0)
+
+
+@hypothesis.given(timelines())
+def test_no_gpu_is_given_away_strictly_under_two_names(timeline):
+    for report in run(timeline)[1]:
+        for one, other in itertools.combinations(report.resources.values(), 2):
+            if set(one.free_devices) & set(other.free_devices):
+                assert not (known(one.admit_strict) and known(other.admit_strict))
+
+
 CHECKS = ("processes", "recovery_action", "remap", "retired_pages_pending", "fabric", "mig")
 
 
@@ -254,7 +210,7 @@ def test_a_rise_needs_two_clean_samples(timeline):
                 ceiling = max(before.get((name, number), 0), seen_before)
                 assert known(getattr(resource, number)) <= ceiling
             for number in NUMBERS:
-                assert known(getattr(resource, number)) <= known(getattr(alone.resources[name], number))
+                assert known(getattr(resource, number)) <= known(getattr(alone.resources.get(name, EMPTY), number))
         before = {
             (name, number): known(getattr(resource, number))
             for name, resource in report.resources.items()
@@ -265,7 +221,8 @@ def test_a_rise_needs_two_clean_samples(timeline):
 @hypothesis.given(timelines())
 def test_nothing_latches(timeline):
     start = (timeline[-1].taken_at - builders.NOW).total_seconds()
-    healthy = [builders.a_node(at=start + 60 * step) for step in (1, 2, 3)]
+    # What nobody can read clears nothing: the DRA plane is read, and empty.
+    healthy = [builders.a_node(at=start + 60 * step, dra=Known(kube.Dra())) for step in (1, 2, 3)]
     *_, report = run([*timeline, *healthy])[1]
     assert report.verdict is Verdict.OK
     resource = report.resources[builders.WHOLE]
