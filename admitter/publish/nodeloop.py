@@ -6,7 +6,6 @@ In: the feed's view, the cluster's objects, what the breaker holds, which Daemon
 Invariants. A standby writes nothing and remembers nothing. At most `per_minute` writes leave in a minute, those that turn a
 condition False first. After no answer, or one that says later, nothing leaves for a rest that doubles up to a minute; what
 the API server refuses rests alone, since rights may be given for conditions and not for taints.
-What was sent counts as done until the watch shows it or `ECHO_SECONDS` have passed, so a slow watch makes no second write.
 While the objects are older than `BLIND_SECONDS` nothing is written from them.
 
 Why one request after the other: a fleet's worth of writes takes minutes by the limit anyway, and what is decided is sent
@@ -16,6 +15,7 @@ Not here: what is due (core/nodestatus.py, core/taints.py), requests (nodes.py).
 """
 
 import asyncio
+import collections
 import dataclasses
 import datetime
 from collections.abc import Callable, Iterable, Mapping
@@ -24,29 +24,29 @@ from typing import Protocol
 import structlog
 
 from admitter.core import nodestatus, pace
-from admitter.core.nodestatus import Moment, NodeHistory
+from admitter.core.nodestatus import Moment
 from admitter.core.pace import Bucket
 from admitter.model.cluster import Cluster, KubeNode
 from admitter.model.leadership import Guard
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.nodestatus import Facts, Note, StatusPolicy, TaintChange, Word, Write
 from admitter.model.ruling import Ruling
+from admitter.publish import nodememory
 from admitter.publish.nodefigures import NodeFigures, NodeScene
+from admitter.publish.nodememory import Memory
 from admitter.publish.nodes import Outcome, Sent
 from admitter.publish.nodetaints import Tainter
-from muster.model.nodeconditions import ConditionType
-from muster.model.report import NodeReport
 
 _LOG = structlog.get_logger(__name__)
 
 TICK_SECONDS = 1.0
-ECHO_SECONDS = 15.0
-"""How long the watch may take to show what was written."""
 BLIND_SECONDS = 30.0
 FOREIGN_SECONDS = 600.0
 """How long a condition that somebody else owns is left alone before it is tried again."""
 BURST = 30
 """Writes that may leave in a row, of the fleet's `per_minute`."""
+AT_ONCE = 250
+"""Nodes looked at before others get their turn on the event loop."""
 CONDITIONS, TAINT, EVENT = "conditions", "taint", "event"
 """Kinds of request."""
 
@@ -64,25 +64,6 @@ class Writer(Protocol):
     async def set_conditions(self, write: Write, term: int, *, may_retake: bool = False) -> Sent: ...
     async def change_taint(self, change: TaintChange, term: int) -> Sent: ...
     async def send_note(self, node: str, uid: str, note: Note, term: int) -> Sent: ...
-
-
-@dataclasses.dataclass(slots=True, kw_only=True)
-class _Memory:
-    """What is remembered of one Node. Ends with the term, or with the Node."""
-
-    history: NodeHistory
-    quiet: tuple[KubeNode, NodeReport | None, bool, bool] | None = None
-    """The state in which nothing can become due."""
-    echo: tuple[Facts, float] | None = None
-    """What the Node says since our last write, and when that was."""
-    taint_echo: tuple[str, float] | None = None
-    """The same of the taint."""
-    seen: tuple[KubeNode, Facts] | None = None
-    """What was made of the Node last."""
-    foreign: frozenset[ConditionType] = frozenset()
-    foreign_until: float = 0.0
-    retaken_at: float = float("-inf")
-    """When we took a condition of ours back from somebody who had changed it."""
 
 
 class NodeLoop:
@@ -112,7 +93,9 @@ class NodeLoop:
         self._term = 0
         self._since = 0.0
         """Fleet time when this term began to look: an agent that was never heard is silent since then."""
-        self._memories: dict[str, _Memory] = {}
+        self._memories: dict[str, Memory] = {}
+        self._tally: collections.Counter[tuple[str, str]] = collections.Counter()
+        """Nodes by (condition, status), and the figures named beside."""
         self._rests = dict.fromkeys((CONDITIONS, TAINT, EVENT), pace.RESTED)
 
     def _full_bucket(self) -> Bucket:
@@ -138,59 +121,61 @@ class NodeLoop:
             return
         if not self._cluster.is_synced or self._cluster.age() > BLIND_SECONDS:
             return
-        ruling = self._ruling()
-        words = self._words(view)
-        facts = self._facts(words, now)
-        writes = self._due(words, facts, ruling, now)
-        taints = await self._tainter.changes(words, facts, self._cluster, view, ruling, now=now)
-        self._show(facts, len(writes) + len(taints), now)
-        await self._send_all(writes, taints, term)
+        ruling, nodes = self._ruling(), dict(self._cluster.nodes())
+        moment = Moment(now=now, utc=self._clock.utc(), held=ruling.nodes)
+        self._forget_all_but(nodes)
+        seen = _Seen()
+        for count, node in enumerate(nodes.values(), 1):
+            self._look_at(node, view, moment, seen)
+            if count % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        seen.writes.sort(key=lambda write: (not write.is_urgent, write.node))
+        taints = await self._tainter.changes(seen.words, seen.facts, self._cluster, view, ruling, now=now)
+        self._show(len(seen.writes) + len(taints), now)
+        await self._send_all(seen.writes, taints, term)
 
     def _begin(self, term: int, view: ClusterView) -> None:
         self._term, self._since = term, view.now
         self._memories.clear()
+        self._tally.clear()
         self._tainter.forget()
         self._rests = dict.fromkeys(self._rests, pace.RESTED)
 
-    def _words(self, view: ClusterView) -> dict[str, Word]:
-        """Return the word on every Node that the API server has."""
-        words = {}
-        for name in self._cluster.nodes():
-            state = view.nodes.get(name)
-            heard_at = self._since if state is None else state.heard_at
-            report = None if state is None else state.report
-            words[name] = Word(report=report, silent_seconds=max(0.0, view.now - heard_at))
-        return words
-
-    def _facts(self, words: Mapping[str, Word], now: float) -> dict[str, Facts]:
-        """Return what is on the Nodes that are ours to write on: those of agents, and those that we have written on."""
-        nodes = self._cluster.nodes()
+    def _forget_all_but(self, nodes: Mapping[str, KubeNode]) -> None:
         for gone in self._memories.keys() - nodes.keys():
-            del self._memories[gone]
-        result = {}
-        for name, node in nodes.items():
-            memory = self._memories.get(name)
-            seen = _facts_of(node, memory, now)
-            if words[name].report is not None or seen.conditions or seen.taint:
-                if memory is None:
-                    memory = self._memories[name] = _Memory(history=nodestatus.fresh(self._policy, now))
-                result[name] = _echoed(memory, seen, now)
-        return result
+            self._count(self._memories.pop(gone), None)
 
-    def _due(self, words: Mapping[str, Word], facts: Mapping[str, Facts], ruling: Ruling, now: float) -> list[Write]:
-        moment = Moment(now=now, utc=self._clock.utc(), held=ruling.nodes)
-        nodes, result = self._cluster.nodes(), []
-        for name, fact in facts.items():
-            memory, word = self._memories[name], words[name]
-            state = (nodes[name], word.report, word.silent_seconds > self._policy.silent_seconds, name in moment.held)
-            if memory.quiet is not None and all(a is b for a, b in zip(memory.quiet, state, strict=True)):
-                continue
-            seen = nodestatus.look(word, fact, memory.history, self._policy, moment)
-            memory.history = seen.history
-            memory.quiet = state if seen.is_at_rest and memory.echo is None and not fact.foreign else None
-            if seen.write is not None:
-                result.append(seen.write)
-        return sorted(result, key=lambda write: (not write.is_urgent, write.node))
+    def _look_at(self, node: KubeNode, view: ClusterView, moment: Moment, seen: "_Seen") -> None:
+        """Look at one Node; one that is as it was when nothing was to do costs next to nothing."""
+        name, state = node.name, view.nodes.get(node.name)
+        report, heard_at = (None, self._since) if state is None else (state.report, state.heard_at)
+        word = Word(report=report, silent_seconds=max(0.0, view.now - heard_at))
+        mark = (node, report, word.silent_seconds > self._policy.silent_seconds, name in moment.held)
+        memory, bears = self._memories.get(name), report is not None and report.verdict in self._tainter.verdicts
+        if memory is not None and memory.is_quiet(mark) and not bears and not memory.has_taint:
+            return
+        fact = nodememory.facts_of(node, memory, moment.now)
+        if report is None and not fact.conditions and not fact.taint:
+            # No agent, and nothing of ours: not a Node to write on.
+            return
+        if memory is None:
+            memory = self._memories[name] = Memory(history=nodestatus.fresh(self._policy, moment.now))
+        fact = nodememory.echoed(memory, fact, moment.now)
+        if bears or fact.taint:
+            seen.words[name], seen.facts[name] = word, fact
+        looked = nodestatus.look(word, fact, memory.history, self._policy, moment)
+        memory.history = looked.history
+        memory.quiet = mark if looked.is_at_rest and not memory.awaits_echo and not fact.foreign else None
+        self._count(memory, fact)
+        if looked.write is not None:
+            seen.writes.append(looked.write)
+
+    def _count(self, memory: Memory, fact: Facts | None) -> None:
+        """Keep the fleet's figures as the Nodes change."""
+        self._tally.subtract(memory.counted)
+        memory.counted = nodememory.figures_of(fact) if fact is not None else ()
+        memory.has_taint = fact is not None and bool(fact.taint)
+        self._tally.update(memory.counted)
 
     async def _send_all(self, writes: Iterable[Write], taints: Iterable[TaintChange], term: int) -> None:
         for write in writes:
@@ -258,48 +243,24 @@ class NodeLoop:
             self._rests[kind] = pace.RESTED
         return sent
 
-    def _show(self, facts: Mapping[str, Facts], due: int, now: float) -> None:
-        counts: dict[tuple[str, str], int] = {}
-        for fact in facts.values():
-            for name, condition in fact.conditions.items():
-                key = (name.value, condition.status.value)
-                counts[key] = counts.get(key, 0) + 1
+    def _show(self, due: int, now: float) -> None:
+        tally = {key: number for key, number in self._tally.items() if number}
         self._figures.scene = NodeScene(
-            conditions=counts,
-            tainted=sum(bool(fact.taint) for fact in facts.values()),
+            tainted=tally.pop(nodememory.TAINTED, 0),
+            foreign=tally.pop(nodememory.FOREIGN, 0),
+            conditions=tally,
             cap=self._tainter.cap,
             withheld=self._tainter.withheld,
             backlog=max(0, due - int(self._fleet.available(now))),
-            foreign=sum(len(fact.foreign) for fact in facts.values()),
             resting={kind: max(0.0, rest.until - now) for kind, rest in self._rests.items()},
         )
 
 
-def _facts_of(node: KubeNode, memory: _Memory | None, now: float) -> Facts:
-    if memory is None:
-        return nodestatus.facts_of(node)
-    if memory.foreign and now >= memory.foreign_until:
-        memory.foreign = frozenset()
-    if memory.seen is None or memory.seen[0] is not node or memory.seen[1].foreign != memory.foreign:
-        memory.seen = (node, nodestatus.facts_of(node, memory.foreign))
-    return memory.seen[1]
+@dataclasses.dataclass(slots=True)
+class _Seen:
+    """What one look at the fleet found to do."""
 
-
-def _echoed(memory: _Memory, seen: Facts, now: float) -> Facts:
-    """Return what was written last, until the watch shows it."""
-    if memory.echo is not None:
-        sent, at = memory.echo
-        is_shown = sent.conditions.keys() == seen.conditions.keys() and all(
-            item.says_the_same(seen.conditions[name]) for name, item in sent.conditions.items()
-        )
-        if is_shown or sent.uid != seen.uid or now - at > ECHO_SECONDS:
-            memory.echo = None
-        else:
-            seen = dataclasses.replace(seen, conditions=sent.conditions)
-    if memory.taint_echo is not None:
-        value, at = memory.taint_echo
-        if value == seen.taint or now - at > ECHO_SECONDS:
-            memory.taint_echo = None
-        else:
-            seen = dataclasses.replace(seen, taint=value)
-    return seen
+    writes: list[Write] = dataclasses.field(default_factory=list)
+    words: dict[str, Word] = dataclasses.field(default_factory=dict)
+    """Of the nodes that bear on the taint, as `facts`."""
+    facts: dict[str, Facts] = dataclasses.field(default_factory=dict)

@@ -20,6 +20,7 @@ from admitter.model.nodecapacity import ClusterView
 from admitter.model.nodestatus import Facts, Note, TaintChange, TaintPolicy, Word
 from admitter.model.ruling import Ruling
 from muster.model import kube, labels
+from muster.model.report import Verdict
 
 DAEMONS_SECONDS = 30.0
 
@@ -52,6 +53,11 @@ class Tainter:
         self.withheld: Mapping[str, int] = taints.count({})
         self.cap = 0
 
+    @property
+    def verdicts(self) -> frozenset[Verdict]:
+        """Return the verdicts that bear on the taint."""
+        return self._policy.verdicts if self._policy.enabled else frozenset()
+
     def forget(self) -> None:
         """A term has begun or ended: what is remembered is another's."""
         self._histories.clear()
@@ -68,7 +74,7 @@ class Tainter:
         *,
         now: float,
     ) -> tuple[TaintChange, ...]:
-        """Return what is due on the Nodes' taints."""
+        """Return what is due on the taints of these Nodes: those that have it, and those with one of `verdicts`."""
         bearing = self._age(words, facts, view, now)
         if bearing and self._policy.enabled and now - self._read_at >= DAEMONS_SECONDS:
             self._daemons, self._read_at = await self._source.list_daemons(), now
@@ -106,7 +112,7 @@ class Tainter:
         histories = {}
         for name, fact in facts.items():
             verdict = taints.verdict_of(words[name], view.node_ttl_seconds)
-            if fact.taint or (self._policy.enabled and verdict in self._policy.verdicts):
+            if fact.taint or verdict in self.verdicts:
                 before = self._histories.get(name, TaintHistory())
                 histories[name] = taints.age(before, verdict, self._policy, now)
         self._histories = histories
