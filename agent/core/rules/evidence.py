@@ -78,13 +78,13 @@ OF_RULE: Mapping[str, Evidence] = types.MappingProxyType(
         "C3": _on(
             _GPU, _MIG, "boot", _LABELS, uses=("desired_mig", "kubelet.checkpoint"), clocks=("mig-reapply", "node-boot")
         ),
-        "C3-mode-off": _on(_GPU, "boot", "desired_mig", uses=(_MIG, _GA, "kubelet.checkpoint")),
+        "C3-mode-off": _on(_GPU, "boot", "desired_mig.layout", uses=(_MIG, _GA, "kubelet.checkpoint")),
         "C4": _on(_GPU, _MIG, uses=(_GA, _LABELS)),
         "C5": _on(_GPU, _MIG, uses=(_GA, "plugins.config", _LABELS)),
         "C6": _on(_GPU, _GA, uses=(_MIG,)),
         "C7": _on(_LABELS, clocks=("maintenance-mig", "maintenance-serving")),
-        "C8": _on("desired_mig", _LABELS, _GPU, _MIG),
-        "C8-single": _on("desired_mig", _LABELS, _GPU, _MIG, uses=(_GA, "plugins.config")),
+        "C8": _on("desired_mig.layout", _LABELS, _GPU, _MIG),
+        "C8-single": _on("desired_mig.layout", _LABELS, _GPU, _MIG, uses=(_GA, "plugins.config")),
         "C12": _on(_GPU, _MIG, _GA, _LABELS),
         "C11": _on(_GPU, _MIG, _GA),
         "D1": _on("nvml"),
@@ -146,3 +146,19 @@ OF_RULE: Mapping[str, Evidence] = types.MappingProxyType(
     }
 )
 """Rule id -> what it looks at."""
+
+UNREAD = frozenset(
+    {
+        "desired_mig.layout", "dra.drivers", "plugins.config", "plugins.connected", "plugins.resources", "plugins.socket_dir",
+    }
+)  # fmt: skip
+"""Fields that captures may have and no source of this version reads: a rule that needs one is silent on a running agent."""
+
+
+def is_unread(path: str) -> bool:
+    """True for a field that only captures have.
+
+    >>> is_unread("dra.drivers.answering"), is_unread("dra.slices")
+    (True, False)
+    """
+    return any(path == field or path.startswith(f"{field}.") for field in UNREAD)

@@ -66,6 +66,13 @@ def test_every_duration_is_some_rule_s_and_every_clock_is_a_duration():
     assert waits | clocks == policy.DURATIONS.keys()
 
 
+def test_what_no_source_reads_is_a_field_that_some_rule_looks_at():
+    named = {path for item in evidence.OF_RULE.values() for path in (*item.needs, *item.uses)}
+    assert evidence.UNREAD <= FIELDS
+    unused = {field for field in evidence.UNREAD if not any(path.startswith(field) for path in named)}
+    assert unused <= {"plugins.resources"}, "nothing looks at what a plugin itself says of its devices"
+
+
 def test_every_field_has_its_privilege():
     assert [path for path in sorted(FIELDS) if path not in OF_THE_LINE and not privilege.of(path)] == []
 
