@@ -42,24 +42,30 @@ class Standings:
     """Makes view after view, and a node anew only when its report has changed."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[NodeReport, NodeReport, NodeState]] = {}
+        self._made: dict[str, tuple[NodeState, NodeReport, NodeState]] = {}
+        """Node -> its state, its last good report, and what was made of them."""
 
     def view(self, view: ClusterView, ruling: Ruling, mode: HoldMode) -> ClusterView:
         """Return the view to admit from."""
         if mode is not HoldMode.STANDS or not ruling.last_good:
             self._made.clear()
             return view
-        made: dict[str, tuple[NodeReport, NodeReport, NodeState]] = {}
+        made: dict[str, tuple[NodeState, NodeReport, NodeState]] = {}
         for name, good in ruling.last_good.items():
             state = view.nodes.get(name)
-            if state is None or view.is_stale(name):
-                continue
-            before = self._made.get(name)
-            report = before[2].report if before and before[0] is state.report and before[1] is good else None
-            report = report or stands(state.report, good)
-            made[name] = (state.report, good, dataclasses.replace(state, report=report))
+            if state is not None and not view.is_stale(name):
+                made[name] = (state, good, self._renewed(name, state, good))
         self._made = made
         return dataclasses.replace(view, nodes={**view.nodes, **{name: item[2] for name, item in made.items()}})
+
+    def _renewed(self, name: str, state: NodeState, good: NodeReport) -> NodeState:
+        before = self._made.get(name)
+        if before is not None and before[1] is good:
+            if before[0] is state:
+                return before[2]
+            if before[0].report is state.report:
+                return dataclasses.replace(state, report=before[2].report)
+        return dataclasses.replace(state, report=stands(state.report, good))
 
 
 def stands(now: NodeReport, good: NodeReport) -> NodeReport:
