@@ -57,6 +57,7 @@ def steps(root: pathlib.Path) -> tuple[Step, ...]:
         module("hack.codegen", "--check"),
         module("hack.rulespage", "--check"),
         module("hack.alerts", "--check"),
+        module("hack.matrix", "--check"),
         module("hack.check_manifests"),
         tool("lint-imports", "--no-cache", "--no-logo"),
         tool("mypy"),
