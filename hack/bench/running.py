@@ -32,24 +32,37 @@ _GONE_SECONDS = 5.0
 @contextlib.contextmanager
 def fleet(nodes: int, settings: Mapping[str, str] | None = None) -> Iterator[Fleet]:
     """Run a fleet of HGX H100 nodes for as long as the block runs."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with tempfile.TemporaryDirectory(prefix="muster-bench-", dir=_in_memory(), ignore_cleanup_errors=True) as scratch:
-        folder = pathlib.Path(scratch)
+    with scratch("muster-bench-") as folder:
         machines = [FakeNode(folder, f"node-{number}") for number in range(nodes)]
         made = Fleet(folder, machines, scale=1, settings=settings)
-        try:
+        with ending(made):
             made.start()
             yield made
-        finally:
-            # Once is enough: what is ending must not be cut short.
-            handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-            readers = [reader for name in made.nodes for reader in _readers(made, name)]
-            made.stop()
-            _, alive = psutil.wait_procs(readers, timeout=_GONE_SECONDS)
-            for reader in alive:
-                reader.kill()
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def scratch(prefix: str) -> Iterator[pathlib.Path]:
+    """Yield a folder in memory, and make SIGTERM end the block as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=_in_memory(), ignore_cleanup_errors=True) as folder:
+        yield pathlib.Path(folder)
+
+
+@contextlib.contextmanager
+def ending(made: Fleet) -> Iterator[None]:
+    """End a fleet with the block, whatever happens in it."""
+    try:
+        yield
+    finally:
+        # Once is enough: what is ending must not be cut short.
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        readers = [reader for name in made.nodes for reader in _readers(made, name)]
+        made.stop()
+        _, alive = psutil.wait_procs(readers, timeout=_GONE_SECONDS)
+        for reader in alive:
+            reader.kill()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _in_memory() -> pathlib.Path | None:

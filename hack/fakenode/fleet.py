@@ -3,8 +3,8 @@
 In: a folder, the nodes, the scale of time. Out: running processes, an address with certificates to ask at, and the
 means to kill and restart each part.
 
-Invariant: whatever happens, `stop` ends every process that was started here, and nothing else. Each process leads a
-session of its own, so that an agent's reader goes with it.
+Invariant: whatever happens, `stop` ends every process that was started here, and nothing else. An agent's reader leads a
+session of its own, so it is looked after by name.
 
 Not here: what is done to the fleet (hack/demo, hack/bench, tests/e2e).
 """
@@ -30,6 +30,8 @@ from muster import tls
 from muster.model import jsonform
 
 _BINARIES = pathlib.Path(sys.executable).parent
+_READER_SECONDS = 5.0
+"""How long a reader may take to notice that its agent has ended."""
 
 
 class NotStarted(RuntimeError):
@@ -46,12 +48,14 @@ class Fleet:
         *,
         scale: float,
         settings: Mapping[str, str] | None = None,
+        node_ttl_seconds: float | None = None,
     ) -> None:
         fakenvml.build()
         self.folder = folder
         self.nodes = {node.name: node for node in nodes}
         self.scale = scale
         self._extra = dict(settings or {})
+        self._node_ttl_seconds = node_ttl_seconds or max(1.0, 15 * scale)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._starting = threading.Lock()
         self._is_over = False
@@ -111,9 +115,10 @@ class Fleet:
                 "--name", "admitter", "--listen", self.address, "--cluster-file", str(self.cluster_file),
                 "--state-dir", str(self.folder / "state"), "--decision-log", str(self.folder / "decisions.jsonl"),
                 "--metrics-address", f"127.0.0.1:{self.metrics['admitter']}",
-                "--node-ttl-seconds", str(max(1.0, 15 * self.scale)),
+                "--node-ttl-seconds", str(self._node_ttl_seconds),
                 "--heartbeat-seconds", str(max(0.25, 5 * self.scale)),
                 "--lease-grace-seconds", str(max(2.0, 60 * self.scale)),
+                "--replan-patience-seconds", str(max(0.5, 15 * self.scale)),
                 *_tls_flags(self._admitter_files),
             ],
             dict(os.environ),
@@ -140,6 +145,7 @@ class Fleet:
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Signal a program and wait until it is gone, with what it started."""
         process = self._processes.pop(name)
+        children = _children(process.pid)
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(number)
         try:
@@ -147,9 +153,12 @@ class Fleet:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        # What is left of the session, if the program could not end its own child.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        # A reader ends with its agent, unless it hangs in the driver or was stopped.
+        _, left = psutil.wait_procs(children, timeout=_READER_SECONDS)
+        for child in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(left, timeout=_READER_SECONDS)
 
     def pid(self, name: str) -> int:
         """Return the pid of a running program."""
@@ -157,18 +166,23 @@ class Fleet:
 
     def kill_reader(self, name: str) -> None:
         """Kill the reader that a node's agent has started."""
-        for child in psutil.Process(self.pid(name)).children():
-            child.kill()
+        for child in _children(self.pid(name)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
 
     def log_of(self, name: str) -> str:
         """Return what a program has written so far."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
+    def ended(self) -> list[tuple[str, int]]:
+        """Return the programs that have ended by themselves, and with which status."""
+        found = [(name, process.poll()) for name, process in tuple(self._processes.items())]
+        return [(name, status) for name, status in found if status is not None and name in self._processes]
+
     def check(self) -> None:
         """Raise NotStarted if a program has ended by itself."""
-        for name, process in self._processes.items():
-            if process.poll() is not None:
-                raise NotStarted(f"{name} ended with status {process.returncode}:\n{self.log_of(name)[-2000:]}")
+        for name, status in self.ended():
+            raise NotStarted(f"{name} ended with status {status}:\n{self.log_of(name)[-2000:]}")
 
     def muster(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the operator's command line against the admitter."""
@@ -192,6 +206,13 @@ class Fleet:
             self._processes[name] = subprocess.Popen(
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=dict(environment), start_new_session=True
             )
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _tls_flags(files: tls.Files) -> list[str]:

@@ -245,10 +245,11 @@ class FakeKubelet:
     def _write_checkpoint(self, state: KubeletState) -> None:
         if self._checkpoint_path is None:
             return
-        text = checkpoint_text(state)
-        if not self._checkpoint_path.exists() or self._checkpoint_path.read_text() != text:
+        content = checkpoint_text(state).encode()
+        # Bytes: what a test has put there need not be text.
+        if not self._checkpoint_path.exists() or self._checkpoint_path.read_bytes() != content:
             fresh = self._checkpoint_path.with_name(self._checkpoint_path.name + ".new")
-            fresh.write_text(text)
+            fresh.write_bytes(content)
             fresh.replace(self._checkpoint_path)
 
 

@@ -78,6 +78,18 @@ class FakeNode:
             self._kubelet.wait()
         self._kubelet = None
 
+    @property
+    def is_up(self) -> bool:
+        """True while the kubelet runs."""
+        return self._kubelet is not None
+
+    def kill(self) -> None:
+        """The kubelet dies without a word: its socket stays and nobody answers."""
+        if self._kubelet is not None:
+            self._kubelet.kill()
+            self._kubelet.wait()
+            self._kubelet = None
+
     def agent_flags(self) -> dict[str, str]:
         """Return the agent's flags that point it, and the reader that it spawns, at this machine."""
         reader = " ".join(

@@ -1,0 +1,1 @@
+"""`make soak`: random faults against running agents, and an oracle that knows better (docs/soak.md)."""

@@ -1,0 +1,139 @@
+"""Hold one node's feed against the oracle, moment by moment.
+
+In: bounds as the machine changes, what the admitter says of the node, when the agent's cycles end. Out: a `Wrong` for each
+time that it is too high, too low, or silent about a fault, once each.
+
+Invariant: a number is judged by every bound that was in force within the time that the agent is allowed. That time is the
+declared one, and at least `CYCLES` whole cycles of this agent, since a busy machine runs them late; never more than
+`LONGEST_SECONDS`, busy or not.
+
+Why cycles count: the soak must find agents that are wrong, not machines that are slow. What the clock said is in the figures
+all the same.
+"""
+
+import collections
+import dataclasses
+import enum
+import time
+
+from hack.soak.oracle import Bound
+from muster.model.admission import NodeCapacity
+
+FALL_SECONDS = 6.0
+"""Declared for a fault: a poll, the deadlines of one cycle, node_ttl."""
+RISE_SECONDS = 12.0
+"""Declared for a recovery: a reader's or a stream's longest pause (5 s, 10 s), then two clean samples (faults.md P4)."""
+FALL_CYCLES, RISE_CYCLES = 4, 8
+LONGEST_SECONDS = 60.0
+LINES_KEPT = 240
+"""Cycles of a node that are kept for a capture: two minutes."""
+
+
+class Kind(enum.StrEnum):
+    """What can be wrong."""
+
+    WRONG_WAY = "wrong_way"
+    TOO_LOW = "too_low"
+    MISSED = "missed"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wrong:
+    """One disagreement with the oracle."""
+
+    kind: Kind
+    text: str
+
+
+class Sight:
+    """What is known of one node."""
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+        self.shown: NodeCapacity | None = None
+        """The admitter's newest word; None: it has none, or nobody can hear it."""
+        self.lines: collections.deque[bytes] = collections.deque(maxlen=LINES_KEPT)
+        self._cycles: collections.deque[float] = collections.deque(maxlen=64)
+        self._bounds: collections.deque[tuple[float, Bound]] = collections.deque()
+        self._is_wrong: set[Kind] = set()
+        self._low_since: float | None = None
+
+    @property
+    def value(self) -> int:
+        """Return what may be admitted of the resource."""
+        return self.shown.admissible.get(self._resource, 0) if self.shown is not None else 0
+
+    @property
+    def others(self) -> int:
+        """Return what may be admitted of resources that nobody offers."""
+        if self.shown is None:
+            return 0
+        return sum(units for name, units in self.shown.admissible.items() if name != self._resource)
+
+    def hear(self, shown: NodeCapacity | None) -> None:
+        """Take the admitter's word."""
+        self.shown = shown
+
+    def cycled(self, line: bytes) -> None:
+        """Note that a cycle has ended, and what it saw."""
+        self.lines.append(line)
+        self._cycles.append(time.monotonic())
+
+    def set_bound(self, bound: Bound, since: float) -> None:
+        """Note what holds from now on."""
+        if not self._bounds or self._bounds[-1][1] != bound:
+            self._bounds.append((since, bound))
+
+    @property
+    def bound(self) -> Bound:
+        """Return what holds now."""
+        return self._bounds[-1][1]
+
+    @property
+    def is_true(self) -> bool:
+        """True if the number is within what holds now."""
+        return self.bound.least <= self.value <= self.bound.most and not self.others
+
+    def is_overdue(self, since: float, now: float) -> bool:
+        """True if what began then must have been seen by now."""
+        return since <= self._horizon(now, FALL_SECONDS, FALL_CYCLES)
+
+    def judge(self, now: float) -> list[Wrong]:
+        """Return what has become wrong since the last look."""
+        self._forget(now)
+        fall = self._within(self._horizon(now, FALL_SECONDS, FALL_CYCLES))
+        most = max(fall, key=lambda bound: bound.most)
+        is_low = self.shown is not None and self.value < self.bound.least
+        self._low_since = (self._low_since or now) if is_low else None
+        is_too_low = self._low_since is not None and self._low_since < self._horizon(now, RISE_SECONDS, RISE_CYCLES)
+        return [
+            *self._said(
+                Kind.WRONG_WAY,
+                self.value > most.most or self.others > 0,
+                f"{self.value} admissible (and {self.others} of other names), at most {most.most}: {most.why}",
+            ),
+            *self._said(
+                Kind.TOO_LOW,
+                is_too_low,
+                f"{self.value} admissible, at least {self.bound.least}: {self.bound.why}",
+            ),
+        ]
+
+    def _said(self, kind: Kind, is_wrong: bool, text: str) -> list[Wrong]:  # noqa: FBT001
+        was_wrong = kind in self._is_wrong
+        self._is_wrong = self._is_wrong | {kind} if is_wrong else self._is_wrong - {kind}
+        return [Wrong(kind=kind, text=text)] if is_wrong and not was_wrong else []
+
+    def _horizon(self, now: float, seconds: float, cycles: int) -> float:
+        """Return since when a change may still go unseen."""
+        nth_last = self._cycles[-cycles - 1] if len(self._cycles) > cycles else now - LONGEST_SECONDS
+        return max(now - LONGEST_SECONDS, min(now - seconds, nth_last))
+
+    def _within(self, since: float) -> list[Bound]:
+        """Return every bound that was in force at any time since."""
+        ends = [start for start, _ in list(self._bounds)[1:]] + [float("inf")]
+        return [bound for (_, bound), end in zip(self._bounds, ends, strict=True) if end > since]
+
+    def _forget(self, now: float) -> None:
+        while len(self._bounds) > 1 and self._bounds[1][0] < now - LONGEST_SECONDS:
+            self._bounds.popleft()
