@@ -116,6 +116,8 @@ class _Pass:
         self._failed: dict[object, Shortfall] = {}
         self._behind: set[object] = set()
         self._future: Future | None = None
+        self._granted: list[Holding] = []
+        """Places of this pass: who is blocked by them waits for them as for any other."""
         self._leased = holdings.leased_gpus(scene.holdings, policy) if policy.queue.namespace_limits else {}
 
     def answer(self, ask: Ask) -> Answer:
@@ -178,6 +180,16 @@ class _Pass:
         units = gpus(gang, self._policy)
         self._leased[gang.namespace] = self._leased.get(gang.namespace, 0) + units
         self._now = self._now.less(gang, grant.placements)
+        self._granted.append(
+            Holding(
+                gang=gang,
+                placements=grant.placements,
+                since=self._scene.now,
+                started_at=None,
+                runtime_seconds=runtime_seconds(gang),
+            )
+        )
+        self._future = None
         if self._spare is None:
             self._open = self._now
             return
@@ -211,7 +223,8 @@ class _Pass:
         if gang.full_name in state.resting:
             return False
         if self._future is None:
-            self._future = returns.future(self._now, scene.holdings, self._policy, scene.now, self._memory.returns)
+            held = (*scene.holdings, *self._granted)
+            self._future = returns.future(self._now, held, self._policy, scene.now, self._memory.returns)
         future = dataclasses.replace(self._future, supply=self._now)
         before = state.reservation
         if before is not None and (before.gang, before.request_id) != (gang.full_name, gang.request_id):

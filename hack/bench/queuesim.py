@@ -119,12 +119,16 @@ def gangs(jobs: Sequence[Job], sizes: Sequence[int], policy: Policy, *, reserves
     heapq.heapify(events)
     coming = sorted(jobs, key=lambda job: (job.arrival, job.name))
     numbers = {job.name: number for number, job in enumerate(coming)}
-    while events:
-        now = heapq.heappop(events)
+    again = math.inf
+    while events or again < math.inf:
+        now = min(again, events[0] if events else math.inf)
+        while events and events[0] <= now:
+            heapq.heappop(events)
         cluster.end(now)
         while coming and coming[0].arrival <= now:
             job = coming.pop(0)
             waiting[job.name] = job
+        again = math.inf
         if not waiting:
             continue
         asks = tuple(Ask(gang=job.gang, arrival=numbers[name], asked_at=job.arrival) for name, job in waiting.items())
@@ -144,7 +148,7 @@ def gangs(jobs: Sequence[Job], sizes: Sequence[int], policy: Policy, *, reserves
         if kept is not None and kept.starts_at is not None:
             course.promised.setdefault(kept.gang.partition("/")[2], kept.starts_at)
         if outcome.again_at is not None and waiting:
-            heapq.heappush(events, outcome.again_at)
+            again = outcome.again_at
     return course
 
 
