@@ -11,9 +11,9 @@ import re
 import socket
 from collections.abc import Mapping
 
-from admitter import nodesettings
+from admitter import clustersettings, nodesettings
+from admitter.clustersettings import ClusterSettings
 from admitter.model.decision import Policy
-from admitter.nodesettings import NodeSettings
 from muster import settings, tls, tlscheck
 from muster.settings import setting
 
@@ -23,7 +23,7 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]\s]*):(\d{1,5})")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AdmitterConfig(NodeSettings):
+class AdmitterConfig(ClusterSettings):
     name: str = setting("", text="name of this admitter; none: the host's")
     listen: str = setting("127.0.0.1:7443", text="address of the gRPC server, host:port")
     tls_ca: pathlib.Path = setting(text="CA that agents' and clients' certificates must have")
@@ -62,6 +62,16 @@ class AdmitterConfig(NodeSettings):
     def admitter_name(self) -> str:
         """The name that agents and people see."""
         return self.name or socket.gethostname()
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where it listens, by flag."""
+        given = {
+            "--listen": self.listen,
+            "--token-listen": self.token_listen,
+            "--metrics-address": self.metrics_address,
+        }
+        return {flag: address for flag, address in given.items() if address}
 
     @property
     def tls_files(self) -> tls.Files:
@@ -105,7 +115,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 def _addresses(config: AdmitterConfig) -> str:
     wrong = []
-    for flag, value in (("--listen", config.listen), ("--metrics-address", config.metrics_address)):
+    for flag, value in config.addresses.items():
         try:
             split_address(value)
         except ValueError as error:
@@ -157,4 +167,5 @@ _CHECKS: tuple[settings.Check, ...] = (
     _cluster_file,
     _log_level,
     *nodesettings.CHECKS,
+    *clustersettings.CHECKS,
 )

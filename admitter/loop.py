@@ -5,13 +5,14 @@ the log, the scene to the metrics and the watchers.
 
 Invariants: a pass works on one view and waits for nothing, so no request or delta can come between looking and deciding.
 Any number of wake-ups while a pass runs make one more pass. A pass that fails is logged and changes nothing that was told;
-the next wake-up tries again.
+the next wake-up tries again. A standby has no gangs and tells nobody anything; a leader whose guard says no does not either.
 
 Not here: any rule (core), any message (services), any socket.
 """
 
 import asyncio
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import structlog
@@ -21,15 +22,20 @@ from admitter.core.book import Book
 from admitter.core.safeguard import Safeguard
 from admitter.model.feedmessages import LeaseSet
 from admitter.model.gang import Gang, Member
+from admitter.model.leadership import Guard, NotLeading
 from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView
+from admitter.model.nodefacts import NodeFacts
 from admitter.model.record import GangRecord, Terms
 from admitter.model.ruling import HoldPolicy
 from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
 from admitter.publish.figures import Figures, Scene
+from muster.model import codec
 
 _LOG = structlog.get_logger(__name__)
+
+NodeLeases = Mapping[str, tuple[NodeLease, ...]]
 
 PAUSE_SECONDS = 0.01
 """Between two passes: a storm of deltas makes 100 passes a second at most, and a fault is still seen within 250 ms."""
@@ -50,6 +56,8 @@ class Attachment:
     def __init__(self, key: str) -> None:
         self.key = key
         self.is_superseded = False
+        self.is_lost = False
+        """This admitter leads no more."""
         self._record: GangRecord | None = None
         self._fresh = asyncio.Event()
 
@@ -63,8 +71,13 @@ class Attachment:
         self.is_superseded = True
         self._fresh.set()
 
+    def lose(self) -> None:
+        """This admitter leads no more: another one has the gang."""
+        self.is_lost = self.is_superseded = True
+        self._fresh.set()
+
     async def next(self) -> GangRecord | None:
-        """Wait for the next record; None: a newer stream has the gang."""
+        """Wait for the next record; None: a newer stream has the gang, or another admitter has it (`is_lost`)."""
         await self._fresh.wait()
         self._fresh.clear()
         return None if self.is_superseded else self._record
@@ -76,20 +89,27 @@ class AdmissionLoop:
     def __init__(
         self,
         *,
-        book: Book,
+        make_book: Callable[[Terms], Book],
+        guard: Guard,
         feed: Feed,
         clock: Clock,
         log: DecisionLog,
         board: CapacityBoard,
         figures: Figures,
-        renew: Callable[[int], Terms],
+        renew: Callable[[int], Terms | None],
         tick_seconds: float,
         safeguard: Safeguard | None = None,
+        facts: Callable[[], Mapping[str, NodeFacts] | None] = lambda: None,
     ) -> None:
-        """`renew` makes the terms of a new term that must be above the given one, and puts it on disk."""
-        self._book, self._feed, self._clock = book, feed, clock
+        """`renew` makes the terms of a new term that must be above the given one; None: they will come with `lead`.
+
+        `facts` is what the API server says about the nodes; None: there is no API server.
+        """
+        self._make_book, self._guard = make_book, guard
+        self._book: Book | None = None
+        self._feed, self._clock = feed, clock
         self._log, self._board, self._figures = log, board, figures
-        self._renew = renew
+        self._renew, self._facts = renew, facts
         self._tick_seconds = tick_seconds
         self._safeguard = safeguard or Safeguard(HoldPolicy())
         self._wake = asyncio.Event()
@@ -97,9 +117,46 @@ class AdmissionLoop:
         self._shown: dict[str, GangRecord] = {}
         self._sent: dict[str, tuple[NodeLease, ...]] = {}
 
+    def lead(self, terms: Terms) -> None:
+        """Begin a term: with an empty book, or with what the last term of our own left in it."""
+        if self._book is None:
+            self._book = self._make_book(terms)
+        else:
+            self._book.renew(terms)
+        self._sent.clear()
+        self._feed.set_term(terms.term)
+        self._wake.set()
+
+    def stand_by(self) -> None:
+        """Lead no more: forget all gangs, and send their clients to whoever leads now."""
+        self._book = None
+        for attachment in self._attached.values():
+            attachment.lose()
+        self._attached.clear()
+        self._shown.clear()
+        self._sent.clear()
+        self._feed.set_term(0)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Have a pass taken soon."""
+        self._wake.set()
+
+    @property
+    def book(self) -> Book | None:
+        """The leader's book; None: this is a standby."""
+        return self._book
+
+    def leading(self) -> Book:
+        """Return the book; NotLeading if this admitter may not answer for gangs."""
+        book = self._book
+        if book is None or not self._guard.may_write(book.terms.term):
+            raise NotLeading(self._guard.leadership.leader)
+        return book
+
     def open(self, gang: Gang, owner: str) -> Attachment:
-        """Attach a client's stream to its gang; core.book.Conflict if it may not be."""
-        self._book.open(gang, owner, self._clock.monotonic())
+        """Attach a client's stream to its gang; core.book.Conflict if it may not be, NotLeading in a standby."""
+        self.leading().open(gang, owner, self._clock.monotonic())
         older = self._attached.get(gang.full_name)
         if older is not None:
             older.supersede()
@@ -110,30 +167,38 @@ class AdmissionLoop:
 
     def join(self, attachment: Attachment, member: Member) -> None:
         """Take the client's word that a pod exists."""
-        if not attachment.is_superseded and attachment.key in self._book.records:
-            self._book.join(attachment.key, member, self._clock.monotonic())
+        book = self._book_of(attachment)
+        if book is not None:
+            book.join(attachment.key, member, self._clock.monotonic())
             self._wake.set()
 
     def end(self, attachment: Attachment, detail: str) -> None:
         """Take the client's word that the gang is over."""
-        if not attachment.is_superseded and attachment.key in self._book.records:
-            self._book.end(attachment.key, detail, self._clock.monotonic())
+        book = self._book_of(attachment)
+        if book is not None:
+            book.end(attachment.key, detail, self._clock.monotonic())
             self._wake.set()
 
     def close(self, attachment: Attachment) -> None:
         """The client's stream is gone."""
         if self._attached.get(attachment.key) is attachment:
             del self._attached[attachment.key]
-            self._book.detach(attachment.key, self._clock.monotonic())
+            if self._book is not None:
+                self._book.detach(attachment.key, self._clock.monotonic())
 
     def records(self) -> tuple[GangRecord, ...]:
         """Return every gang that can be asked about."""
-        return tuple(self._book.records.values())
+        return tuple(self._book.records.values()) if self._book is not None else ()
 
     @property
     def term(self) -> int:
-        """The present term."""
-        return self._book.terms.term
+        """The present term; 0: this is a standby."""
+        return self._book.terms.term if self._book is not None else 0
+
+    def _book_of(self, attachment: Attachment) -> Book | None:
+        """Return the book that an attachment may still change."""
+        is_there = self._book is not None and attachment.key in self._book.records
+        return self._book if is_there and not attachment.is_superseded else None
 
     async def run(self) -> None:
         """Decide until cancelled."""
@@ -163,44 +228,49 @@ class AdmissionLoop:
 
     def decide_once(self) -> None:
         """Take one pass and tell everybody whom it concerns."""
-        view, now = self._feed.view(), self._clock.monotonic()
-        self._book.decide(self._safeguard.admit_from(view), now, paused_by=self._safeguard.paused_by)
-        if self._book.estate.overtaken_by:
-            self._take_new_term()
-        leases = self._book.leases()
+        view, now = dataclasses.replace(self._feed.view(), facts=self._facts()), self._clock.monotonic()
+        book = self._book
+        if book is None or not self._guard.may_write(book.terms.term):
+            self._show(view, now, None)
+            return
+        book.decide(self._safeguard.admit_from(view), now, paused_by=self._safeguard.paused_by)
+        if book.estate.overtaken_by:
+            self._take_new_term(book)
+        leases = book.leases()
         self._tell_agents(view, leases)
-        self._tell_clients()
+        self._tell_clients(book)
         self._board.update(view, leases)
         self._figures.passes.observe(self._clock.monotonic() - now)
-        self._note_decisions(view, now)
+        self._note_decisions(book, view, now)
+        self._show(view, now, book, leases)
+
+    def _show(self, view: ClusterView, now: float, book: Book | None, leases: NodeLeases = codec.EMPTY) -> None:
         self._figures.scene = Scene(
             view=view,
-            records=self.records(),
+            records=tuple(book.records.values()) if book is not None else (),
             leases=leases,
-            orphans=len(self._book.estate.orphans),
-            term=self.term,
-            is_open=self._book.is_open(now),
+            orphans=len(book.estate.orphans) if book is not None else 0,
+            term=book.terms.term if book is not None else 0,
+            is_open=book is not None and book.is_open(now),
             at=now,
         )
 
-    def _note_decisions(self, view: ClusterView, now: float) -> None:
-        events = (*self._safeguard.events, *self._book.events)
+    def _note_decisions(self, book: Book, view: ClusterView, now: float) -> None:
+        events = (*self._safeguard.events, *book.events)
         self._safeguard.events.clear()
-        self._book.events.clear()
+        book.events.clear()
         for event in events:
             self._figures.decisions[event.kind] += 1
             if event.kind == "leased":
-                self._figures.waits.observe(now - self._book.records[event.gang].timeline.asked.at)
-        self._log.write(events, term=self.term, version=view.version)
+                self._figures.waits.observe(now - book.records[event.gang].timeline.asked.at)
+        self._log.write(events, term=book.terms.term, version=view.version)
 
-    def _take_new_term(self) -> None:
-        terms = self._renew(self._book.estate.overtaken_by)
-        _LOG.warning(
-            "agents know a later term: the counter was lost", known=self._book.estate.overtaken_by, term=terms.term
-        )
-        self._book.renew(terms)
-        self._sent.clear()
-        self._feed.set_term(terms.term)
+    def _take_new_term(self, book: Book) -> None:
+        known = book.estate.overtaken_by
+        terms = self._renew(known)
+        if terms is not None:
+            _LOG.warning("agents know a later term: the counter was lost", known=known, term=terms.term)
+            self.lead(terms)
 
     def _tell_agents(self, view: ClusterView, leases: dict[str, tuple[NodeLease, ...]]) -> None:
         for node, state in view.nodes.items():
@@ -210,9 +280,9 @@ class AdmissionLoop:
                 self._sent[node] = mine
                 self._feed.send_leases(node, LeaseSet(term=self.term, leases=mine))
 
-    def _tell_clients(self) -> None:
+    def _tell_clients(self, book: Book) -> None:
         for key, attachment in self._attached.items():
-            record = self._book.records.get(key)
+            record = book.records.get(key)
             if record is not None and self._shown.get(key) is not record:
                 self._shown[key] = record
                 attachment.put(record)

@@ -11,7 +11,7 @@ Invariant: a term belongs to one admitter, once. `may_write` is true only while 
 than two thirds of its Lease have gone by on the monotonic clock since the last renewal was *sent*: nobody else can have
 taken the Lease by then, however the clocks of the machines differ. A process that was stopped and goes on finds out here.
 
-Without a cluster there is one admitter, its term comes from a file (sources/termfile.py), and `FOREVER` never ends.
+Without a cluster there is one admitter, `Alone`, whose term comes from a file (sources/termfile.py).
 """
 
 import dataclasses
@@ -27,8 +27,6 @@ class Leadership:
     """The term in which this process leads; 0: it is a standby."""
     until: float = -math.inf
     """Admitter's monotonic clock: from here on nothing may be written in this term."""
-    is_first: bool = False
-    """There was no term before this one, whose leases would have to be waited out."""
     leader: str = ""
     """Name of the admitter that leads, for people; empty: not known."""
 
@@ -38,6 +36,31 @@ class Leadership:
 
 
 STANDBY = Leadership()
+
+
+class NotLeading(Exception):
+    """This admitter answers for no gang. `leader` is the name of the one that does, as far as that is known."""
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(f"this admitter is a standby; {leader or 'nobody yet'} leads")
+        self.leader = leader
+
+
+class Alone:
+    """The guard where there is one admitter and no API server: its term is its own until it takes a higher one."""
+
+    def __init__(self, leader: str) -> None:
+        self._leader = leader
+        self.term = 0
+
+    @property
+    def leadership(self) -> Leadership:
+        """Return what is known now."""
+        return Leadership(term=self.term, until=math.inf, leader=self._leader)
+
+    def may_write(self, term: int) -> bool:
+        """Return whether this is still the term."""
+        return term == self.term > 0
 
 
 class Guard(Protocol):

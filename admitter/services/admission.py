@@ -16,9 +16,11 @@ import grpc
 from admitter.core import request
 from admitter.core.book import Conflict
 from admitter.model.gang import Gang, Member
+from admitter.model.leadership import NotLeading
 from admitter.model.record import GangRecord, GangState
 from admitter.services import identity
 from admitter.services.answers import Teller
+from admitter.services.identity import Door
 from muster.model.vocabulary import EndReason
 from muster.pb.muster.v1 import admission_pb2, admission_pb2_grpc
 
@@ -31,6 +33,8 @@ OPEN_SECONDS = 10.0
 
 class Attachment(Protocol):
     """A stream's hold on its gang."""
+
+    is_lost: bool
 
     async def next(self) -> GangRecord | None: ...
 
@@ -47,16 +51,20 @@ class Desk(Protocol):
 class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
     """Serves clients' streams from one desk."""
 
-    def __init__(self, desk: Desk, monotonic: Callable[[], float]) -> None:
+    def __init__(self, desk: Desk, monotonic: Callable[[], float], door: Door) -> None:
         self._desk = desk
         self._monotonic = monotonic
+        self._door = door
 
     async def Admit(self, requests: Requests, context: Context) -> None:  # type: ignore[override]  # noqa: N802 -- gRPC's name
         """Hold a gang for as long as the client listens."""
-        client = await identity.require_client(context)
+        user = await self._door.client(context)
         gang = await self._read_open(requests, context)
+        await self._door.require(context, user, "create", identity.GANGS, gang.namespace)
         try:
-            attachment = self._desk.open(gang, client)
+            attachment = self._desk.open(gang, user.owner)
+        except NotLeading as elsewhere:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(elsewhere))
         except Conflict as conflict:
             await self._refuse(context, conflict)
             return
@@ -97,7 +105,7 @@ class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
         """
         listening = asyncio.create_task(self._listen(requests, attachment, gang))
         fresh = asyncio.create_task(attachment.next())
-        teller = Teller()
+        teller = Teller(gang.namespace)
         try:
             while True:
                 if listening.done() and (problem := listening.result()):
@@ -109,6 +117,8 @@ class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
                     continue
                 record = fresh.result()
                 if record is None:
+                    if attachment.is_lost:
+                        await context.abort(grpc.StatusCode.UNAVAILABLE, "this admitter leads no more")
                     await context.abort(grpc.StatusCode.ABORTED, "a newer stream has this gang")
                     return
                 for response in teller.news(record, self._monotonic()):

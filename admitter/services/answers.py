@@ -4,7 +4,8 @@ Invariant: a stream hears WAITING, LEASED, STARTED and ENDED in the order of the
 for a state in between still hears of the lease before the start; a reason that has not changed is not said again.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Set
 
 from google.protobuf import duration_pb2
 
@@ -15,11 +16,16 @@ from admitter.model.lease import Lease
 from admitter.model.record import GangRecord, GangState
 from muster.pb.muster.v1 import admission_pb2, inspect_pb2
 
+_OBJECT = re.compile(r"\b([a-z0-9][-a-z0-9.]*)/[a-z0-9][-a-z0-9.]*")
+"""namespace/name, a resource, or a fraction."""
+
 
 class Teller:
     """What one stream has been told."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: str) -> None:
+        """`namespace` is the gang's: its client hears nothing of the others'."""
+        self._shown = frozenset((namespace,))
         self._why: Explanation | None = None
         self._lease_id = ""
         self._is_started = False
@@ -30,6 +36,7 @@ class Teller:
             case GangState.WAITING:
                 if record.why is not None and record.why != self._why:
                     waiting = admission_pb2.Waiting(why=explanation(record, record.why, now))
+                    redact_why(waiting.why, self._shown)
                     yield admission_pb2.AdmitResponse(waiting=waiting)
                 self._lease_id, self._is_started = "", False
             case GangState.LEASED | GangState.STARTED:
@@ -123,6 +130,33 @@ def status(record: GangRecord, now: float) -> inspect_pb2.GangStatus:
     if record.lease is not None:
         message.lease.CopyFrom(lease(record.lease))
     return message
+
+
+def redact(message: inspect_pb2.GangStatus, shown: Set[str]) -> None:
+    """Take the names of gangs in other namespaces than these out of a gang's explanation."""
+    if message.HasField("why"):
+        redact_why(message.why, shown)
+
+
+def redact_why(message: admission_pb2.Explanation, shown: Set[str]) -> None:
+    """Take the names of gangs in other namespaces than these out of an explanation."""
+    message.summary = redacted(message.summary, shown)
+    for excluded in message.excluded:
+        excluded.detail = redacted(excluded.detail, shown)
+
+
+def redacted(text: str, shown: Set[str]) -> str:
+    """Return a text without what looks like an object of a namespace that is not shown; resources keep their names.
+
+    >>> redacted("kept for team-b/train; 6/8 nodes, 8 nvidia.com/gpu, team-a/x", {"team-a"})
+    'kept for (hidden); 6/8 nodes, 8 nvidia.com/gpu, team-a/x'
+    """
+    return _OBJECT.sub(lambda match: match[0] if match[1] in shown or not _is_namespace(match[1]) else "(hidden)", text)
+
+
+def _is_namespace(word: str) -> bool:
+    """A namespace has no dot (RFC 1123 label), a resource's prefix always has one; a number is a count."""
+    return "." not in word and not word.isdecimal()
 
 
 def duration(seconds: float) -> duration_pb2.Duration:

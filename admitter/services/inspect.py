@@ -1,17 +1,23 @@
 """InspectService: look at what the admitter knows. Nothing here changes anything.
 
 WatchCapacity is the merged feed for an admitter of somebody else's; Why and Status are for people. All of it is for
-clients only (identity.py).
+clients only, and for those that may (identity.py).
+
+Invariants: only the leader answers, since a standby knows no leases. A caller sees no name of a gang that it may not list:
+such gangs are counted, and their names in other gangs' explanations are replaced.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
 import grpc
 
+from admitter.model.caller import User
+from admitter.model.leadership import NotLeading
 from admitter.model.record import GangRecord
 from admitter.publish.capacity import CapacityBoard
 from admitter.services import answers, identity
+from admitter.services.identity import Door
 from muster.pb.muster.v1 import inspect_pb2, inspect_pb2_grpc
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -22,6 +28,7 @@ class Desk(Protocol):
 
     @property
     def term(self) -> int: ...
+    def leading(self) -> object: ...
     def records(self) -> tuple[GangRecord, ...]: ...
 
 
@@ -29,11 +36,19 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
     """Answers from the desk's records and the board's nodes."""
 
     def __init__(
-        self, desk: Desk, board: CapacityBoard, monotonic: Callable[[], float], *, name: str, version: str
+        self,
+        desk: Desk,
+        board: CapacityBoard,
+        monotonic: Callable[[], float],
+        door: Door,
+        *,
+        name: str,
+        version: str,
     ) -> None:
         self._desk = desk
         self._board = board
         self._monotonic = monotonic
+        self._door = door
         self._name = name
         self._version = version
 
@@ -41,38 +56,70 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
         self, request: inspect_pb2.WatchCapacityRequest, context: Context
     ) -> AsyncIterator[inspect_pb2.WatchCapacityResponse]:
         """Send the full state, then changes, for as long as the client listens."""
-        await identity.require_client(context)
+        user = await self._enter(context)
+        await self._door.require(context, user, "watch", identity.CAPACITIES)
         async for response in self._board.watch(frozenset(request.nodes)):
+            await self._lead(context)
             yield response
 
     async def Why(self, request: inspect_pb2.WhyRequest, context: Context) -> inspect_pb2.WhyResponse:  # noqa: N802
         """Say everything about one gang."""
-        await identity.require_client(context)
+        user = await self._enter(context)
         wanted = request.gang
         if not wanted.namespace or not wanted.name:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "gang: namespace and name are required")
-        for record in self._desk.records():
+        await self._door.require(context, user, "get", identity.GANGS, wanted.namespace)
+        records = self._desk.records()
+        shown = await self._shown(user, records)
+        for record in records:
             if (record.gang.namespace, record.gang.name) == (wanted.namespace, wanted.name):
-                return inspect_pb2.WhyResponse(gang=answers.status(record, self._monotonic()))
+                status = answers.status(record, self._monotonic())
+                answers.redact(status, shown | {wanted.namespace})
+                return inspect_pb2.WhyResponse(gang=status)
         await context.abort(grpc.StatusCode.NOT_FOUND, f"gang {wanted.namespace}/{wanted.name} has not asked here")
         raise AssertionError("abort returned")
 
     async def Status(self, _: inspect_pb2.StatusRequest, context: Context) -> inspect_pb2.StatusResponse:  # noqa: N802
         """Say who this is, what its nodes are in short, and every gang."""
-        await identity.require_client(context)
+        user = await self._enter(context)
         now = self._monotonic()
-        nodes = self._board.all()
+        nodes = self._board.all() if await self._door.may(user, "list", identity.CAPACITIES) else []
         for node in nodes:
             _shorten(node)
+        records = sorted(self._desk.records(), key=lambda record: record.key)
+        shown = await self._shown(user, records)
+        gangs = [answers.status(record, now) for record in records if record.gang.namespace in shown]
+        for gang in gangs:
+            answers.redact(gang, shown)
         return inspect_pb2.StatusResponse(
             admitter=self._name,
             admitter_version=self._version,
             term=self._desk.term,
             version=self._board.version,
             nodes=nodes,
-            gangs=[
-                answers.status(record, now) for record in sorted(self._desk.records(), key=lambda record: record.key)
-            ],
+            gangs=gangs,
+            hidden_gangs=len(records) - len(gangs),
+        )
+
+    async def _enter(self, context: Context) -> User:
+        """Return who asks, if this admitter may answer."""
+        user = await self._door.client(context)
+        await self._lead(context)
+        return user
+
+    async def _lead(self, context: Context) -> None:
+        try:
+            self._desk.leading()
+        except NotLeading as elsewhere:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(elsewhere))
+
+    async def _shown(self, user: User, records: Iterable[GangRecord]) -> frozenset[str]:
+        """Return the namespaces whose gangs the caller may list."""
+        if await self._door.may(user, "list", identity.GANGS):
+            return frozenset(record.gang.namespace for record in records)
+        namespaces = sorted({record.gang.namespace for record in records})
+        return frozenset(
+            [namespace for namespace in namespaces if await self._door.may(user, "list", identity.GANGS, namespace)]
         )
 
 

@@ -20,14 +20,15 @@ from typing import Any, Protocol
 
 from lightkube.resources import core_v1, resource_v1
 
-from admitter.core import slices
+from admitter.core import facts, slices
 from admitter.model.cluster import KubeNode, KubePod, KubeSlice, Listener
+from admitter.model.nodefacts import NodeFacts
 from admitter.sources import slim, slimpod
 from admitter.sources.apiclient import Api
 from admitter.sources.sharing import Shared
 from admitter.sources.store import Store
 from admitter.sources.watch import Watch
-from muster.model import kube
+from muster.model import codec, kube
 from muster.model.reading import Unknown
 
 PAUSE_SECONDS = 0.1
@@ -61,6 +62,8 @@ class ClusterWatch:
         """Nodes whose agents were told that nothing is known for sure."""
         self._due: set[str] = set()
         """Nodes whose slices have changed since they were sent."""
+        self._facts: Mapping[str, NodeFacts] = codec.EMPTY
+        self._facts_due: set[str] = set()
         shared = Shared()
         monotonic = clock.monotonic
         self._nodes: Watch[KubeNode] = Watch(
@@ -127,6 +130,19 @@ class ClusterWatch:
         """Return the pods bound to a node, by name."""
         return tuple(sorted(self._store.on(node), key=lambda pod: (pod.namespace, pod.name, pod.uid)))
 
+    def facts(self) -> Mapping[str, NodeFacts]:
+        """Return what a place on each node depends on; a value of its own, that later changes leave alone."""
+        if self._facts_due:
+            fresh = dict(self._facts)
+            for name in self._facts_due:
+                node = self._store.nodes.get(name)
+                if node is None:
+                    fresh.pop(name, None)
+                else:
+                    fresh[name] = facts.of_node(node, self._store.on(name))
+            self._facts, self._facts_due = types.MappingProxyType(fresh), set()
+        return self._facts
+
     def listen(self, listener: Listener) -> None:
         """Have every batch of changes told, from now on."""
         self._listeners.append(listener)
@@ -144,6 +160,7 @@ class ClusterWatch:
     async def list_afresh(self) -> None:
         """Wait until everything has been listed once more: a new leader does not decide on what a standby had."""
         await asyncio.gather(self._nodes.list_afresh(), self._pods.list_afresh())
+        self._take()
 
     async def watch(self, send: Send) -> None:
         """Follow the API server and send every change, until cancelled."""
@@ -154,12 +171,16 @@ class ClusterWatch:
                 await asyncio.sleep(PAUSE_SECONDS)
                 await self._tell(send)
 
-    async def _tell(self, send: Send) -> None:
+    def _take(self) -> None:
         changes, dirty = self._store.take_changes()
         self._due |= dirty
+        self._facts_due |= dirty
         if changes.nodes or changes.pods:
             for listener in self._listeners:
                 listener(changes)
+
+    async def _tell(self, send: Send) -> None:
+        self._take()
         if not self.is_synced:
             return
         agents, age = self._agents(), self.age()

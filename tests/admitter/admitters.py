@@ -6,7 +6,7 @@ import dataclasses
 
 import grpc
 
-from admitter import main
+from admitter import run
 from admitter.config import AdmitterConfig
 from muster import client, tls
 from muster.model import pbform
@@ -51,7 +51,7 @@ class Town:
                 **settings,
             }
         )
-        running = main.Admitter(config)
+        running = run.Admitter(config)
         stop = asyncio.Event()
         task = asyncio.create_task(running.run(stop))
         try:

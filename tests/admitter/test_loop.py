@@ -4,10 +4,13 @@ import asyncio
 import contextlib
 import dataclasses
 
+import pytest
+
 from admitter.core.book import Book
 from admitter.loop import AdmissionLoop
 from admitter.model.decision import Policy
 from admitter.model.gang import Member
+from admitter.model.leadership import Alone, NotLeading
 from admitter.model.record import GangState, Terms
 from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
@@ -60,17 +63,31 @@ class World:
         self.clock = Clock()
         self.feed = Feed(a_view(*nodes))
         self.figures = Figures()
-        self.book = Book(Terms(term=1, prefix="t1-abc", opens_at=0.0), Policy())
+        self.guard = Alone("me")
         self.loop = AdmissionLoop(
-            book=self.book,
+            make_book=lambda terms: Book(terms, Policy()),
+            guard=self.guard,
             feed=self.feed,
             clock=self.clock,
             log=DecisionLog(None, lambda: TAKEN),
             board=CapacityBoard(self.feed.view),
             figures=self.figures,
-            renew=lambda known: Terms(term=known + 1, prefix="t2-abc", opens_at=self.clock.now + 75),
+            renew=self.renew,
             tick_seconds=3600,
         )
+        self.lead(1)
+
+    def lead(self, term):
+        self.guard.term = term
+        self.loop.lead(Terms(term=term, prefix="t1-abc", opens_at=0.0))
+
+    @property
+    def book(self):
+        return self.loop.leading()
+
+    def renew(self, known):
+        self.guard.term = known + 1
+        return Terms(term=known + 1, prefix="t2-abc", opens_at=self.clock.now + 75)
 
     @contextlib.asynccontextmanager
     async def running(self):
@@ -154,10 +171,51 @@ async def test_a_stream_that_closes_starts_the_grace():
 async def test_a_lost_term_counter_makes_a_new_term():
     world = World(a_node("n1", 8, leases=(a_lease(2, identifier="t4-old-1"),), lease_term=4))
     world.loop.decide_once()
-    assert (world.feed.terms, world.loop.term) == ([5], 5)
+    assert (world.feed.terms, world.loop.term) == ([1, 5], 5)
     world.feed.show(a_node("n1", 8, leases=(a_lease(2, identifier="t4-old-1"),), lease_term=4, term=5))
     world.loop.decide_once()
     assert world.feed.sent == [("n1", 5, 2)]
+
+
+async def test_a_standby_has_no_gangs_and_says_where_the_leader_is():
+    world = World(("n1", 8))
+    attachment = world.loop.open(a_gang(), "client")
+    world.loop.stand_by()
+    assert await attachment.next() is None
+    assert attachment.is_lost
+    world.loop.decide_once()
+    assert (world.loop.records(), world.feed.sent, world.feed.terms) == ((), [], [1, 0])
+    with pytest.raises(NotLeading):
+        world.loop.open(a_gang(), "client")
+    world.loop.join(attachment, Member(podset="main", uid="u", node="n1"))
+    world.loop.close(attachment)
+
+
+async def test_a_leader_whose_time_is_over_tells_nobody_anything():
+    """The guard says no before anybody has told the loop to stand by: a process that was stopped and goes on."""
+    world = World(("n1", 8))
+    world.loop.open(a_gang(), "client")
+    world.guard.term = 0
+    world.loop.decide_once()
+    assert world.feed.sent == []
+    assert world.figures.scene.records == ()
+    with pytest.raises(NotLeading):
+        world.loop.open(a_gang(name="other"), "client")
+
+
+async def test_a_term_that_begins_again_knows_nothing_of_the_last_one():
+    world = World(("n1", 8))
+    world.loop.open(a_gang(), "client")
+    world.loop.stand_by()
+    world.lead(2)
+    assert (world.loop.records(), world.feed.terms) == ((), [1, 0, 2])
+
+
+async def test_what_the_api_server_says_of_a_node_is_in_the_view():
+    world = World(("n1", 8))
+    world.loop._facts = lambda: {}
+    world.loop.decide_once()
+    assert world.figures.scene.view.facts == {}
 
 
 async def test_a_pass_that_fails_is_counted_and_the_next_one_is_taken():
@@ -180,6 +238,7 @@ async def test_while_the_breaker_holds_the_last_good_numbers_are_admitted_from_a
     world = World(*fleet(bad=0))
     world.loop.decide_once()
     world.feed.show(*fleet(bad=8))
+    world.feed.content = dataclasses.replace(world.feed.content, now=NOW + 1)
     attachment = world.loop.open(a_gang(count=8, gpus=8), "client")
     world.loop.decide_once()
     assert (await attachment.next()).state is GangState.LEASED

@@ -422,10 +422,13 @@ class StatusResponse(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     GANGS_FIELD_NUMBER: _builtins.int
     ADMITTER_VERSION_FIELD_NUMBER: _builtins.int
+    HIDDEN_GANGS_FIELD_NUMBER: _builtins.int
     admitter: _builtins.str
     term: _builtins.int
     version: _builtins.int
     admitter_version: _builtins.str
+    hidden_gangs: _builtins.int
+    """Gangs of namespaces that the caller may not list."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeCapacity]: ...
     @_builtins.property
@@ -439,10 +442,11 @@ class StatusResponse(_message.Message):
         nodes: _abc.Iterable[Global___NodeCapacity] | None = ...,
         gangs: _abc.Iterable[Global___GangStatus] | None = ...,
         admitter_version: _builtins.str = ...,
+        hidden_gangs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitter", b"admitter", "admitter_version", b"admitter_version", "gangs", b"gangs", "nodes", b"nodes", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitter", b"admitter", "admitter_version", b"admitter_version", "gangs", b"gangs", "hidden_gangs", b"hidden_gangs", "nodes", b"nodes", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,142 @@
+"""Everything of an admitter that needs an API server: the watch, the election, the reviews, what is written on Nodes.
+
+In: settings, the feed's hub, the loop. Out: running tasks; `cluster`, `elector` and `reviews` for whoever is wired to them.
+
+Invariants: a new leader lists the cluster afresh before it decides anything, and its loop begins only if it still leads
+then. A loop whose leadership has ended stands by before another term begins. Nothing here decides anything.
+
+Not here: what runs without an API server (run.py).
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Set
+from typing import Protocol
+
+import structlog
+
+from admitter.clock import SystemClock
+from admitter.clustersettings import ClusterSettings
+from admitter.config import AdmitterConfig
+from admitter.core import election
+from admitter.model.decision import Event
+from admitter.model.leadership import Leadership
+from admitter.model.nodecapacity import ClusterView
+from admitter.model.record import Terms
+from admitter.model.ruling import Ruling
+from admitter.publish.nodefigures import NodeFigures
+from admitter.publish.nodeloop import NodeLoop
+from admitter.publish.nodes import NodeWriter
+from admitter.publish.nodetaints import Tainter
+from admitter.sources import apiclient
+from admitter.sources.apiclient import Api
+from admitter.sources.cluster import ClusterWatch
+from admitter.sources.daemonsets import DaemonSets
+from admitter.sources.elector import Elector
+from admitter.sources.reviews import Reviews
+from muster.model import kube
+
+_LOG = structlog.get_logger(__name__)
+
+DEFAULT_NAMESPACE = "muster-system"
+
+
+class Loop(Protocol):
+    """The admission loop, as a leader comes and goes."""
+
+    def lead(self, terms: Terms) -> None: ...
+    def stand_by(self) -> None: ...
+
+
+class KubeSide:
+    """Belongs to one event loop."""
+
+    def __init__(
+        self, config: ClusterSettings, clock: SystemClock, name: str, *, agents: Callable[[], Set[str]]
+    ) -> None:
+        """InvalidSettings if the API server's address or our identity cannot be made out."""
+        self.api: Api = (
+            apiclient.from_kubeconfig(config.kubeconfig)
+            if config.kubeconfig is not None
+            else apiclient.from_service_account()
+        )
+        namespace = config.lease_namespace or apiclient.own_namespace(DEFAULT_NAMESPACE)
+        self.cluster = ClusterWatch(self.api, clock, agents=agents)
+        self.elector = Elector(
+            self.api,
+            clock,
+            identity=f"{name}{election.SEPARATOR}{secrets.token_hex(4)}",
+            namespace=namespace,
+            name=config.lease_name,
+            seconds=config.lease_seconds,
+        )
+        self.reviews = Reviews(
+            self.api,
+            clock.monotonic,
+            agent_account=config.agent_account,
+            cache_seconds=config.token_cache_seconds,
+        )
+        self._writing = self.api.client()
+        self._beginning: asyncio.Task[None] | None = None
+
+    def start(
+        self,
+        group: asyncio.TaskGroup,
+        loop: Loop,
+        make_terms: Callable[[int], Terms],
+        send: Callable[[str, kube.NodeSlice, float], None],
+    ) -> list["asyncio.Task[None]"]:
+        """Watch, and stand for election."""
+
+        def on_change(leadership: Leadership) -> None:
+            if self._beginning is not None:
+                self._beginning.cancel()
+                self._beginning = None
+            if leadership.term:
+                self._beginning = group.create_task(self._begin(leadership.term, loop, make_terms))
+            else:
+                _LOG.warning("no longer leading", leader=leadership.leader)
+                loop.stand_by()
+
+        return [group.create_task(self.cluster.watch(send)), group.create_task(self.elector.run(on_change))]
+
+    async def _begin(self, term: int, loop: Loop, make_terms: Callable[[int], Terms]) -> None:
+        await self.cluster.list_afresh()
+        if self.elector.may_write(term):
+            loop.lead(make_terms(term))
+            _LOG.info("term began", term=term)
+
+    def node_loop(
+        self,
+        config: AdmitterConfig,
+        clock: SystemClock,
+        *,
+        view: Callable[[], ClusterView],
+        ruling: Callable[[], Ruling],
+        tell: Callable[[Event], None],
+        figures: NodeFigures,
+        name: str,
+    ) -> NodeLoop:
+        """Return the loop that says on Nodes what their agents say."""
+        return NodeLoop(
+            writer=NodeWriter(self._writing, self.elector.may_write, clock.utc, reporter=name),
+            cluster=self.cluster,
+            view=view,
+            ruling=ruling,
+            guard=self.elector,
+            clock=clock,
+            policy=config.status_policy(config.node_ttl_seconds),
+            tainter=Tainter(
+                policy=config.taint_policy,
+                daemons=DaemonSets(self._writing),
+                serving_namespaces=frozenset(config.serving_namespaces),
+                tell=tell,
+            ),
+            per_minute=config.node_writes_per_minute,
+            figures=figures,
+        )
+
+    async def close(self) -> None:
+        """Close what the tasks do not close themselves."""
+        await self.reviews.close()
+        await self._writing.close()
