@@ -20,6 +20,7 @@ from hack.soak import scaled, unscaled
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
     parser.add_argument("--injections", type=running.at_least(1, int), default=10_000)
+    parser.add_argument("--minutes", type=running.at_least(0.1, float), default=60.0, help="end earlier than that")
     parser.add_argument("--nodes", type=running.at_least(1, int), default=8)
     parser.add_argument("--seed", type=int, default=None, help="repeats a run, as far as processes repeat")
     parser.add_argument("--unscaled", action="store_true", help="ten faults in real time instead, about ten minutes")
@@ -34,7 +35,7 @@ def main() -> int:
         if arguments.unscaled:
             figures = asyncio.run(unscaled.run(random.Random(seed)))
         else:
-            figures = asyncio.run(scaled.run(arguments.injections, arguments.nodes, seed, keep))
+            figures = asyncio.run(scaled.run(arguments.injections, arguments.minutes, arguments.nodes, seed, keep))
     except KeyboardInterrupt:
         raise SystemExit("interrupted; nothing is left running") from None
     print(json.dumps(figures))

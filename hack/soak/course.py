@@ -70,10 +70,10 @@ class Course:
         self.is_editing = False
         sight.set_bound(self._bound(), time.monotonic())
 
-    async def run(self, wanted: int) -> None:
-        """Injure and mend until enough was injected, then mend everything and see the whole truth again."""
+    async def run(self, wanted: int, until: float) -> None:
+        """Injure and mend until enough was injected or the time is over; then mend all and see the whole truth again."""
         await self.settle()
-        while self._tally.count < wanted:
+        while self._tally.count < wanted and time.monotonic() < until:
             await self._round()
         while self.open:
             await self._mend(self.open[-1])

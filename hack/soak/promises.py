@@ -289,7 +289,7 @@ def _holding(
     def inflict(world: World) -> Hurt:
         gpu = world.take_gpu()
         id_ = world.dice.choice(world.ids_of(gpu))
-        fields = {"deletion_at": now(), **more} if "deletion_at" in more else dict(more)
+        fields = {**more, "deletion_at": now()} if "deletion_at" in more else dict(more)
         pod = _pod(world, phase, kube.ContainerState.RUNNING, **fields)
         world.edit_kubelet(kubeletstate.allocate(pod.namespace, pod.name, world.resource, [id_], uid=pod.uid))
         forget = _bind(world, pod)

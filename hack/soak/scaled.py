@@ -55,10 +55,10 @@ class Soak:
     """One run."""
 
     def __init__(
-        self, fleet: Fleet, publisher: Publisher, courses: Sequence[Course], tally: Tally, wanted: int
+        self, fleet: Fleet, publisher: Publisher, courses: Sequence[Course], tally: Tally, wanted: int, until: float
     ) -> None:
         self._fleet, self._publisher, self._courses, self._tally = fleet, publisher, courses, tally
-        self._wanted = wanted
+        self._wanted, self._until = wanted, until
         self._is_deaf = False
         self._dice = random.Random(f"{tally.seed}/storms")
         self._began = time.monotonic()
@@ -78,7 +78,7 @@ class Soak:
                 )
             ]
             beside += [asyncio.create_task(_record(course)) for course in self._courses]
-            courses = [asyncio.create_task(course.run(self._wanted)) for course in self._courses]
+            courses = [asyncio.create_task(course.run(self._wanted, self._until)) for course in self._courses]
             try:
                 await _all_or_first_failure(courses, beside)
             finally:
@@ -178,7 +178,7 @@ class Soak:
             print(f"{time.monotonic() - self._began:6.0f} s {json.dumps(figures)}", file=sys.stderr, flush=True)
 
 
-async def run(wanted: int, nodes: int, seed: int, keep: pathlib.Path) -> dict[str, Any]:
+async def run(wanted: int, minutes: float, nodes: int, seed: int, keep: pathlib.Path) -> dict[str, Any]:
     """Run a soak and return its figures."""
     began = time.monotonic()
     tally = Tally(seed=seed, folder=keep, time_scale=TIME_SCALE)
@@ -200,7 +200,7 @@ async def run(wanted: int, nodes: int, seed: int, keep: pathlib.Path) -> dict[st
                 Course(world, Sight(world.resource), tally, INJURIES, dice, time_scale=TIME_SCALE, many=many)
                 for world, dice in courses
             ]
-            await Soak(fleet, publisher, made, tally, wanted).run()
+            await Soak(fleet, publisher, made, tally, wanted, began + minutes * 60).run()
             tally.crashes += _tracebacks(fleet)
     load = running.machine()
     return {
