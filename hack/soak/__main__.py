@@ -9,12 +9,13 @@ import argparse
 import asyncio
 import json
 import pathlib
-import random
 import secrets
 import sys
 
 from hack.bench import running
 from hack.soak import scaled, unscaled
+
+UNSCALED_MINUTES = 9.0
 
 
 def main() -> int:
@@ -33,7 +34,7 @@ def main() -> int:
     print(f"seed {seed}", file=sys.stderr)
     try:
         if arguments.unscaled:
-            figures = asyncio.run(unscaled.run(random.Random(seed)))
+            figures = asyncio.run(unscaled.run(seed, min(arguments.minutes, UNSCALED_MINUTES), keep))
         else:
             figures = asyncio.run(scaled.run(arguments.injections, arguments.minutes, arguments.nodes, seed, keep))
     except KeyboardInterrupt:

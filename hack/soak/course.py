@@ -18,7 +18,7 @@ from typing import TypeVar
 from hack.soak import oracle
 from hack.soak.injuries import Hurt, Injury, Shows
 from hack.soak.tally import Tally
-from hack.soak.watch import LONGEST_SECONDS, Kind, Sight, Wrong
+from hack.soak.watch import Kind, Sight, Wrong
 from hack.soak.world import World
 from muster.model.admission import NodeCapacity
 from muster.model.report import Finding
@@ -76,7 +76,7 @@ class Course:
         while self._tally.count < wanted and time.monotonic() < until:
             await self._round()
         while self.open:
-            await self._mend(self.open[-1])
+            await self.mend(self.open[-1])
         await self.settle()
 
     async def _round(self) -> None:
@@ -84,7 +84,7 @@ class Course:
             injury = self._draw()
             if injury is None:
                 break
-            await self._inflict(injury)
+            await self.inflict(injury)
             if self._dice.random() < 0.5:
                 await self.settle()
             else:
@@ -97,7 +97,7 @@ class Course:
         self._dice.shuffle(self.open)
         keep = self._dice.choices((0, 1), (7, 3))[0]
         while len(self.open) > keep:
-            await self._mend(self.open[0])
+            await self.mend(self.open[0])
         if self._dice.random() < 0.6:
             await self.settle()
 
@@ -112,13 +112,16 @@ class Course:
         ]
         return self._dice.choices(fitting, [injury.weight for injury in fitting])[0] if fitting else None
 
-    async def _inflict(self, injury: Injury) -> None:
+    async def inflict(self, injury: Injury) -> Open:
+        """Injure the node."""
         if "many" in injury.touches:
             await self._many.acquire()
         began = time.monotonic()
         hurt = await self._edit(lambda: injury.inflict(self.world))
         self._tally.injections[injury.name] += 1
-        self.open.append(Open(injury=injury, hurt=hurt, since=began))
+        item = Open(injury=injury, hurt=hurt, since=began)
+        self.open.append(item)
+        return item
 
     async def _go_further(self, item: Open) -> None:
         assert item.hurt.then is not None
@@ -128,7 +131,8 @@ class Course:
         await self.settle()
         await asyncio.sleep(1.0)  # Two cycles more: what nobody can see must go on counting.
 
-    async def _mend(self, item: Open) -> None:
+    async def mend(self, item: Open) -> None:
+        """Undo an injury."""
         self.open.remove(item)
         if item.seen_at is None and not item.hurt.shows.is_silent and not item.is_missed:
             self._tally.unjudged += 1
@@ -147,7 +151,7 @@ class Course:
 
     async def settle(self) -> None:
         """Wait until the feed says what is true, or what it does not say has been counted."""
-        end = time.monotonic() + LONGEST_SECONDS
+        end = time.monotonic() + self.sight.patience.longest
         while time.monotonic() < end:
             self.look()
             waiting = [item for item in self.open if self._is_awaited(item)]
@@ -170,7 +174,7 @@ class Course:
         await asyncio.sleep(wait / self._time_scale)
         since = time.monotonic()
         while not self.sight.is_overdue(since, time.monotonic()):
-            late = [item for item in held if not self._has_verdict(item)]
+            late = [item for item in held if not self.has_verdict(item)]
             if not late:
                 return
             await asyncio.sleep(STEP_SECONDS)
@@ -178,9 +182,10 @@ class Course:
         for item in late:
             is_clear = item.clear_since is not None and self.sight.is_overdue(item.clear_since, now)
             if is_clear and (now - self.world.booted_at) * self._time_scale > BOOT_SECONDS:
-                self._note(Kind.MISSED, f"{item.injury.name}: seen, but never as {item.hurt.shows.verdict}")
+                self.note(Kind.MISSED, f"{item.injury.name}: seen, but never as {item.hurt.shows.verdict}")
 
-    def _has_verdict(self, item: Open) -> bool:
+    def has_verdict(self, item: Open) -> bool:
+        """True if the feed calls the injury what the catalogue calls it in the end."""
         shown, said = self.sight.shown, item.hurt.shows
         return shown is not None and any(
             finding.verdict.value == said.verdict for finding in findings(shown) if _is_meant(finding, said)
@@ -196,7 +201,7 @@ class Course:
         facts = self.world.facts()
         self.sight.set_bound(oracle.bound(facts, now, self._time_scale), now)
         for wrong in self.sight.judge(now):
-            self._note(wrong.kind, wrong.text)
+            self.note(wrong.kind, wrong.text)
         can_see = oracle.readable(facts) if self.sight.shown is not None else None
         for item in self.open:
             self._look_for(item, can_see, now)
@@ -223,11 +228,12 @@ class Course:
             and self.sight.is_overdue(max(item.clear_since, item.since), now)
         ):
             item.is_missed = True
-            self._note(
+            self.note(
                 Kind.MISSED, f"{item.injury.name}: nobody says {' or '.join(sorted(said.causes)) or said.unverified}"
             )
 
-    def _note(self, kind: Kind, text: str) -> None:
+    def note(self, kind: Kind, text: str) -> None:
+        """Count a disagreement, with everything that is said and in force."""
         in_force = [item.injury.name for item in self.open]
         said = [f"{item.verdict.value} {item.cause}" for item in findings(self.sight.shown)] if self.sight.shown else []
         full = f"{text}; said: {', '.join(said) or 'nothing'}"

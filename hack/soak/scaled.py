@@ -9,11 +9,12 @@ started again so that the soak goes on.
 import asyncio
 import contextlib
 import json
+import math
 import pathlib
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from typing import Any
 
 from hack.bench import footprint, running
@@ -23,7 +24,7 @@ from hack.soak import devices, programs, promises
 from hack.soak.course import Course
 from hack.soak.injuries import Injury
 from hack.soak.tally import Tally
-from hack.soak.watch import Sight
+from hack.soak.watch import Patience, Sight
 from hack.soak.world import Publisher, World, cut_for_mig
 from muster import client
 
@@ -52,19 +53,20 @@ ADMITTER_SHARE = 0.3
 
 
 class Soak:
-    """One run."""
+    """What goes on beside the courses, and their end."""
 
     def __init__(
-        self, fleet: Fleet, publisher: Publisher, courses: Sequence[Course], tally: Tally, wanted: int, until: float
+        self, fleet: Fleet, publisher: Publisher, courses: Sequence[Course], tally: Tally, wanted: int
     ) -> None:
         self._fleet, self._publisher, self._courses, self._tally = fleet, publisher, courses, tally
-        self._wanted, self._until = wanted, until
+        self._wanted = wanted
+        """Injections; 0: nothing hits all nodes at once."""
         self._is_deaf = False
         self._dice = random.Random(f"{tally.seed}/storms")
         self._began = time.monotonic()
 
-    async def run(self) -> None:
-        """Run until every course is over."""
+    async def run(self, drives: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Run until every drive of a course is over."""
         async with client.connect(self._fleet.address, self._fleet.client_files) as muster:
             beside = [
                 asyncio.create_task(part)
@@ -78,7 +80,7 @@ class Soak:
                 )
             ]
             beside += [asyncio.create_task(_record(course)) for course in self._courses]
-            courses = [asyncio.create_task(course.run(self._wanted, self._until)) for course in self._courses]
+            courses = [asyncio.create_task(drive) for drive in drives]
             try:
                 await _all_or_first_failure(courses, beside)
             finally:
@@ -135,7 +137,7 @@ class Soak:
     async def _storm(self) -> None:
         """Hit all nodes at once: the admitter, or the file that stands for the API server."""
         while True:
-            await asyncio.sleep(self._dice.uniform(*STORM_SECONDS))
+            await asyncio.sleep(self._dice.uniform(*STORM_SECONDS) if self._wanted else math.inf)
             may_end = self._tally.count < self._wanted * ADMITTER_SHARE
             if may_end and self._dice.random() < 0.6:
                 await self._end_admitter()
@@ -188,30 +190,34 @@ async def run(wanted: int, minutes: float, nodes: int, seed: int, keep: pathlib.
         with running.ending(fleet):
             fleet.start()
             publisher = Publisher(fleet.cluster_file)
-            many = asyncio.Semaphore(1)
-            courses = []
-            for number, machine in enumerate(machines):
-                dice = random.Random(f"{seed}/{machine.name}")
-                world = World(fleet, machine, dice, publisher, is_elder=number < ELDERS)
-                world.publish()
-                courses.append((world, dice))
-            publisher.write()
-            made = [
-                Course(world, Sight(world.resource), tally, INJURIES, dice, time_scale=TIME_SCALE, many=many)
-                for world, dice in courses
-            ]
-            await Soak(fleet, publisher, made, tally, wanted, began + minutes * 60).run()
-            tally.crashes += _tracebacks(fleet)
-    load = running.machine()
+            courses = courses_of(fleet, publisher, tally, Patience())
+            drives = [course.run(wanted, began + minutes * 60) for course in courses]
+            await Soak(fleet, publisher, courses, tally, wanted).run(drives)
+            tally.crashes += tracebacks(fleet)
     return {
         "bench": "soak",
-        **load,
+        **running.machine(),
         **tally.figures(),
         "seconds": round(time.monotonic() - began, 1),
         "nodes": nodes,
         "time_scale": TIME_SCALE,
         "crash_texts": tally.crashes[:3],
     }
+
+
+def courses_of(fleet: Fleet, publisher: Publisher, tally: Tally, patience: Patience) -> list[Course]:
+    """Return a course for every node of a fleet, with what the API server says of it in the cluster file."""
+    many = asyncio.Semaphore(1)
+    worlds = []
+    for number, node in enumerate(fleet.nodes.values()):
+        dice = random.Random(f"{tally.seed}/{node.name}")
+        worlds.append((World(fleet, node, dice, publisher, is_elder=number < ELDERS), dice))
+        worlds[-1][0].publish()
+    publisher.write()
+    return [
+        Course(world, Sight(world.resource, patience), tally, INJURIES, dice, time_scale=tally.time_scale, many=many)
+        for world, dice in worlds
+    ]
 
 
 def _machine(folder: pathlib.Path, number: int) -> FakeNode:
@@ -222,7 +228,7 @@ def _machine(folder: pathlib.Path, number: int) -> FakeNode:
     return node
 
 
-def _tracebacks(fleet: Fleet) -> list[str]:
+def tracebacks(fleet: Fleet) -> list[str]:
     """Return what the programs' logs hold that no program should say."""
     found = []
     for name in ("admitter", *fleet.nodes):

@@ -5,7 +5,7 @@ time that it is too high, too low, or silent about a fault, once each.
 
 Invariant: a number is judged by every bound that was in force within the time that the agent is allowed. That time is the
 declared one, and at least `CYCLES` whole cycles of this agent, since a busy machine runs them late; never more than
-`LONGEST_SECONDS`, busy or not.
+`Patience.longest`, busy or not.
 
 Why cycles count: the soak must find agents that are wrong, not machines that are slow. What the clock said is in the figures
 all the same.
@@ -19,14 +19,21 @@ import time
 from hack.soak.oracle import Bound
 from muster.model.admission import NodeCapacity
 
-FALL_SECONDS = 6.0
-"""Declared for a fault: a poll, the deadlines of one cycle, node_ttl."""
-RISE_SECONDS = 12.0
-"""Declared for a recovery: a reader's or a stream's longest pause (5 s, 10 s), then two clean samples (faults.md P4)."""
 FALL_CYCLES, RISE_CYCLES = 4, 8
-LONGEST_SECONDS = 60.0
 LINES_KEPT = 240
 """Cycles of a node that are kept for a capture: two minutes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long an agent is allowed, in seconds; the defaults are those of a poll of half a second."""
+
+    fall: float = 6.0
+    """For a fault: a poll, the deadlines of one cycle, node_ttl."""
+    rise: float = 12.0
+    """For a recovery: a reader's or a stream's longest pause (5 s, 10 s), then two clean samples (faults.md P4)."""
+    longest: float = 60.0
+    """However busy the machine is."""
 
 
 class Kind(enum.StrEnum):
@@ -48,8 +55,8 @@ class Wrong:
 class Sight:
     """What is known of one node."""
 
-    def __init__(self, resource: str) -> None:
-        self._resource = resource
+    def __init__(self, resource: str, patience: Patience) -> None:
+        self._resource, self.patience = resource, patience
         self.shown: NodeCapacity | None = None
         """The admitter's newest word; None: it has none, or nobody can hear it."""
         self.lines: collections.deque[bytes] = collections.deque(maxlen=LINES_KEPT)
@@ -96,16 +103,18 @@ class Sight:
 
     def is_overdue(self, since: float, now: float) -> bool:
         """True if what began then must have been seen by now."""
-        return since <= self._horizon(now, FALL_SECONDS, FALL_CYCLES)
+        return since <= self._horizon(now, self.patience.fall, FALL_CYCLES)
 
     def judge(self, now: float) -> list[Wrong]:
         """Return what has become wrong since the last look."""
         self._forget(now)
-        fall = self._within(self._horizon(now, FALL_SECONDS, FALL_CYCLES))
+        fall = self._within(self._horizon(now, self.patience.fall, FALL_CYCLES))
         most = max(fall, key=lambda bound: bound.most)
         is_low = self.shown is not None and self.value < self.bound.least
         self._low_since = (self._low_since or now) if is_low else None
-        is_too_low = self._low_since is not None and self._low_since < self._horizon(now, RISE_SECONDS, RISE_CYCLES)
+        is_too_low = self._low_since is not None and self._low_since < self._horizon(
+            now, self.patience.rise, RISE_CYCLES
+        )
         return [
             *self._said(
                 Kind.WRONG_WAY,
@@ -126,8 +135,8 @@ class Sight:
 
     def _horizon(self, now: float, seconds: float, cycles: int) -> float:
         """Return since when a change may still go unseen."""
-        nth_last = self._cycles[-cycles - 1] if len(self._cycles) > cycles else now - LONGEST_SECONDS
-        return max(now - LONGEST_SECONDS, min(now - seconds, nth_last))
+        nth_last = self._cycles[-cycles - 1] if len(self._cycles) > cycles else now - self.patience.longest
+        return max(now - self.patience.longest, min(now - seconds, nth_last))
 
     def _within(self, since: float) -> list[Bound]:
         """Return every bound that was in force at any time since."""
@@ -135,5 +144,5 @@ class Sight:
         return [bound for (_, bound), end in zip(self._bounds, ends, strict=True) if end > since]
 
     def _forget(self, now: float) -> None:
-        while len(self._bounds) > 1 and self._bounds[1][0] < now - LONGEST_SECONDS:
+        while len(self._bounds) > 1 and self._bounds[1][0] < now - self.patience.longest:
             self._bounds.popleft()
