@@ -5,7 +5,7 @@ and boot ids replaced, the same name always by the same stand-in, so that a reda
 
 Invariant: a stand-in has the form of what it stands for (a GPU's id is still a UUID behind its prefix, a pod's UID is
 still one inside a cgroup path). Node labels and annotations outside nvidia.com/ and muster.dev/ are dropped: nobody knows
-what they hold.
+what they hold. Of one that a rule looks for the key stays.
 
 Why by field and not by search alone: a namespace may be called `gpu`, and so is a resource.
 """
@@ -14,11 +14,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agent.model.policy import Policy
+
 _UUID = re.compile(r"([0-9a-fA-F]{8})([-_])([0-9a-fA-F]{4})\2([0-9a-fA-F]{4})\2([0-9a-fA-F]{4})\2([0-9a-fA-F]{12})")
 _LONG_HEX = re.compile(r"(?<![0-9a-fA-F])[0-9a-fA-F]{32,64}(?![0-9a-fA-F])")
 """A container's id, or a static pod's UID."""
 
 _FREE_TEXT = ("message", "detail", "text", "notes", "cgroup", "reason")
+_ASKED_FOR = Policy().partitioner_labels
 _OURS = ("nvidia.com/", "muster.dev/", "node-role.kubernetes.io/")
 
 
@@ -37,7 +40,11 @@ class Redactor:
         if isinstance(node, dict):
             for field in ("labels", "annotations"):
                 if field in node:
-                    node[field] = {key: value for key, value in node[field].items() if key.startswith(_OURS)}
+                    node[field] = {
+                        key: value if key.startswith(_OURS) else ""
+                        for key, value in node[field].items()
+                        if key.startswith(_OURS) or key in _ASKED_FOR
+                    }
         return result
 
     def _walk(self, value: Any, path: tuple[str, ...]) -> Any:
