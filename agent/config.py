@@ -40,6 +40,9 @@ class AgentConfig:
     tls_ca: pathlib.Path | None = setting(None, text="CA that the admitter's certificate must have")
     tls_certificate: pathlib.Path | None = setting(None, text="own certificate, for mutual TLS")
     tls_key: pathlib.Path | None = setting(None, text="key of the own certificate")
+    token_file: pathlib.Path | None = setting(
+        None, text="projected service-account token of audience muster-admitter, shown instead of a certificate"
+    )
     evidence_dir: pathlib.Path = setting(
         pathlib.Path("/run/muster/evidence"), text="directory on tmpfs for what a restart must not forget"
     )
@@ -141,6 +144,8 @@ def _tls(config: AgentConfig) -> str:
     files = {"--tls-ca": config.tls_ca, "--tls-certificate": config.tls_certificate, "--tls-key": config.tls_key}
     if not config.admitters and not any(files.values()):
         return ""
+    if config.token_file is not None:
+        return _token(config)
     if None in files.values():
         return "\n".join(
             f"{flag}: {path} is not a readable file" if path else f"{flag}: is required to dial an admitter"
@@ -151,6 +156,18 @@ def _tls(config: AgentConfig) -> str:
 
     ca, certificate, key = (tlscheck.Named(flag=flag, path=path) for flag, path in files.items() if path is not None)
     return "\n".join(tlscheck.problems(ca=ca, certificate=certificate, key=key, is_server=False))
+
+
+def _token(config: AgentConfig) -> str:
+    wrong = []
+    if config.tls_certificate is not None or config.tls_key is not None:
+        wrong.append("--token-file: stands in place of --tls-certificate and --tls-key")
+    for flag, path in (("--tls-ca", config.tls_ca), ("--token-file", config.token_file)):
+        if path is None or not os.access(path, os.R_OK):
+            wrong.append(
+                f"{flag}: {path} is not a readable file" if path else f"{flag}: is required to dial an admitter"
+            )
+    return "\n".join(wrong)
 
 
 def _places(config: AgentConfig) -> str:

@@ -17,9 +17,10 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import grpc
 import structlog
 from prometheus_client import CollectorRegistry
 
@@ -34,7 +35,7 @@ from agent.publish import evidence, feed, metrics
 from agent.publish.board import Board
 from agent.sources import checkpoint, control, hungreader, podresources, reader, readerprocess, sample, session
 from agent.sources.slice import SliceStore
-from muster import probes, settings, tls
+from muster import bearer, probes, settings, tls
 from muster.model import codec, kube
 from muster.model.reading import Known, Reading, Unknown
 from muster.model.report import NodeReport, Topology
@@ -185,14 +186,12 @@ class Agent:
 
     def _dialled(self, boot_id: str, start_counter: int) -> feed.FeedPublisher:
         config = self._config
-        assert config.tls_ca is not None
-        assert config.tls_certificate is not None
-        assert config.tls_key is not None
-        files = tls.Files(ca=config.tls_ca, certificate=config.tls_certificate, key=config.tls_key)
-        tls.channel_credentials(files)  # Wrong files are a problem of the configuration, not of the first dial.
+        credentials = _credentials(config)
+        credentials()  # Wrong files are a problem of the configuration, not of the first dial.
         return feed.FeedPublisher(
             addresses=_all_addresses(config.admitters),
-            credentials=lambda: tls.channel_credentials(files),
+            credentials=credentials,
+            metadata=lambda: bearer.metadata_of(config.token_file),
             hello=feed.Hello(
                 node=config.node,
                 boot_id=boot_id,
@@ -285,6 +284,18 @@ def _manners(policy: Policy) -> session.Manners:
         return session.Wanted(mode=wanted.session.value, reason=wanted.reason)
 
     return decide
+
+
+def _credentials(config: AgentConfig) -> Callable[[], grpc.ChannelCredentials]:
+    """Return what makes the credentials of one dial; the files are read anew each time."""
+    assert config.tls_ca is not None
+    ca = config.tls_ca
+    if config.token_file is not None:
+        return lambda: tls.open_channel_credentials(ca)
+    assert config.tls_certificate is not None
+    assert config.tls_key is not None
+    files = tls.Files(ca=ca, certificate=config.tls_certificate, key=config.tls_key)
+    return lambda: tls.channel_credentials(files)
 
 
 def _all_addresses(targets: tuple[str, ...]) -> feed.Resolver:

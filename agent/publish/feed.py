@@ -26,6 +26,7 @@ import structlog
 from agent import clock as clocks
 from agent.publish.feed_session import FeedSession, StreamEnded
 from agent.publish.outbox import Outbox, PlaneAges, Published
+from muster import bearer
 from muster.model import codec, kube, pbform, protocol
 from muster.model.report import NodeReport, Topology
 from muster.model.warmth import NodeWarmth
@@ -79,13 +80,14 @@ class FeedPublisher:
         addresses: tuple[str, ...] | Resolver,
         credentials: Callable[[], grpc.ChannelCredentials],
         hello: Hello,
+        metadata: Callable[[], bearer.Metadata] = lambda: (),
         on_slice: Callable[[kube.NodeSlice, float], None] = lambda _slice, _age: None,
         on_leases: Callable[[feed_pb2.LeaseSet], None] = lambda _leases: None,
         on_state: Callable[[FeedState], None] = lambda _state: None,
         clock: clocks.Clock | None = None,
     ) -> None:
         self._resolve = addresses if callable(addresses) else _fixed(addresses)
-        self._credentials = credentials
+        self._credentials, self._metadata = credentials, metadata
         self._hello = hello
         self._on_slice, self._on_leases, self._on_state = on_slice, on_leases, on_state
         self._clock = clock or clocks.SystemClock()
@@ -209,7 +211,7 @@ class FeedPublisher:
             dialled_at = self._clock.monotonic()
             session = FeedSession(address, self, self._clock)
             try:
-                await session.run(self._credentials)
+                await session.run(self._credentials, self._metadata)
             except StreamEnded as error:
                 _LOG.info("feed stream ended", address=address, why=str(error))
             finally:
@@ -257,7 +259,9 @@ class FeedPublisher:
         except codec.Malformed as error:
             _LOG.error("the admitter's slice cannot be read", address=address, error=str(error))
             return
-        self._on_slice(content, message.age_ms / 1000 + self._clock.monotonic() - received_at)
+        # An age of 0 says that the admitter hears the API server: every change will come, so the slice does not age.
+        waited = self._clock.monotonic() - received_at if message.age_ms else 0.0
+        self._on_slice(content, message.age_ms / 1000 + waited)
 
 
 def _fixed(addresses: tuple[str, ...]) -> Resolver:

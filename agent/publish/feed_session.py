@@ -21,7 +21,7 @@ from google.protobuf import message as protobuf
 
 from agent.clock import Clock
 from agent.publish.outbox import Outbox
-from muster import settings, tls
+from muster import bearer, settings, tls
 from muster.model import protocol
 from muster.pb.muster.v1 import feed_pb2
 
@@ -78,12 +78,16 @@ class FeedSession:
         """Have the writer look at the newest state."""
         self._news.set()
 
-    async def run(self, credentials: Callable[[], grpc.ChannelCredentials]) -> None:
-        """Dial, speak and listen; always ends with StreamEnded."""
+    async def run(
+        self,
+        credentials: Callable[[], grpc.ChannelCredentials],
+        metadata: Callable[[], bearer.Metadata] = lambda: (),
+    ) -> None:
+        """Dial, speak and listen; always ends with StreamEnded. A token that kubelet has replaced is read anew."""
         try:
             async with grpc.aio.secure_channel(self.address, credentials(), options=OPTIONS) as channel:
                 connect: Any = channel.stream_stream  # grpc-stubs wants the serialisers that bytes do without
-                call = connect(protocol.METHOD)()
+                call = connect(protocol.METHOD)(metadata=metadata())
                 try:
                     await self._speak(call)
                 finally:

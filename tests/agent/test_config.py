@@ -90,3 +90,16 @@ def test_an_expired_certificate_is_refused_before_anything_starts(tmp_path):
         }
     )
     assert said == f"--tls-certificate: {files.certificate}: certificate has expired"
+
+
+def test_a_token_stands_in_place_of_a_certificate(tmp_path):
+    files = pki.create(tmp_path).issue_node("a")
+    token = tmp_path / "token"
+    token.write_text("abc")
+    given = {"node": "a", "admitters": "127.0.0.1:1", "tls_ca": str(files.ca), "token_file": str(token)}
+    assert config.from_flags(given, {}).token_file == token
+    both = problems({**given, "tls_certificate": str(files.certificate), "tls_key": str(files.key)})
+    assert both == "--token-file: stands in place of --tls-certificate and --tls-key"
+    assert problems({**given, "token_file": str(tmp_path / "none")}).startswith("--token-file:")
+    del given["tls_ca"]
+    assert problems(given) == "--tls-ca: is required to dial an admitter"

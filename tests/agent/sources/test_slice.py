@@ -35,8 +35,20 @@ def test_a_broken_stream_lets_it_age_and_then_takes_it_away():
     assert after.pods != NOT_COLLECTED
     store.connected(api_server=True)
     assert isinstance(store.read(300).content.pods, Unknown)
-    store.offer(NODE, age_seconds=1, now=301)
+    store.offer(NODE, age_seconds=0, now=301)
     assert store.read(302).content == NODE
+
+
+def test_a_slice_of_an_admitter_that_does_not_hear_the_api_server_ages():
+    """Though its stream stands: nobody would tell of a change. The next slice without an age makes it current again."""
+    store = a_store()
+    store.offer(NODE, age_seconds=0, now=100)
+    store.offer(NODE, age_seconds=10, now=200)
+    assert (store.read(210).content, store.read(210).read_at) == (NODE, 190)
+    gone = store.read(240).content
+    assert {gone.pods.reason, gone.node_object.reason} == {"ApiServerGone"}
+    store.offer(NODE, age_seconds=0, now=250)
+    assert (store.read(9000).content, store.read(9000).read_at) == (NODE, 9000)
 
 
 def test_before_any_word_the_planes_are_unreadable():
