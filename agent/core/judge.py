@@ -117,7 +117,11 @@ def _is_clean(snapshot: Snapshot) -> bool:
 def _with_facts(history: History, snapshot: Snapshot) -> History:
     """Return the history with what this sample establishes before any rule is asked."""
     marker = maintenance.follow(
-        maintenance.labels_of(snapshot), history.marker, snapshot.now, is_serving=maintenance.is_serving(snapshot)
+        maintenance.labels_of(snapshot),
+        history.marker,
+        snapshot.now,
+        is_serving=maintenance.is_serving(snapshot),
+        has_moved=_has_moved(history, snapshot),
     )
     boot_id, previous = history.boot_id, history.previous_boot_id
     match snapshot.observation.boot:
@@ -126,6 +130,14 @@ def _with_facts(history: History, snapshot: Snapshot) -> History:
         case _:
             pass
     return dataclasses.replace(history, marker=marker, boot_id=boot_id, previous_boot_id=previous)
+
+
+def _has_moved(history: History, snapshot: Snapshot) -> bool:
+    """True if NVML was read and shows other MIG instances than it did last."""
+    silent = {gpu.uuid for gpu in snapshot.gpus if gpu.error}
+    before = {uuid for uuid, parent in history.mig_parents.items() if parent not in silent}
+    instances = {unit.uuid for unit in snapshot.units if unit.is_mig}
+    return history.started and isinstance(snapshot.nvml, Known) and instances != before
 
 
 def _remembered(history: History, snapshot: Snapshot, **changes: object) -> History:

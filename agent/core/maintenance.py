@@ -86,9 +86,17 @@ def _markers(labels: Mapping[str, str]) -> Iterator[str]:
 
 
 def follow(
-    labels: Mapping[str, str] | None, last: Marker | None, now: datetime.datetime, *, is_serving: bool
+    labels: Mapping[str, str] | None,
+    last: Marker | None,
+    now: datetime.datetime,
+    *,
+    is_serving: bool,
+    has_moved: bool = False,
 ) -> Marker | None:
-    """Return the marker to remember; `labels` is None where the Node could not be read, and the last one stays."""
+    """Return the marker to remember; `labels` is None where the Node could not be read, and the last one stays.
+
+    `has_moved`: the MIG instances are others than in the last sample.
+    """
     if labels is None:
         return last
     name = marker_in(labels)
@@ -98,12 +106,23 @@ def follow(
     # One piece of work goes through several states under one key; its clock starts with the first.
     since = last.since if last is not None and last.name.partition("=")[0] == key else now
     serving = (last.serving_since if last is not None else None) or now
-    return Marker(name=name, since=min(since, now), serving_since=min(serving, now) if is_serving else None)
+    return Marker(
+        name=name,
+        since=min(since, now),
+        serving_since=min(serving, now) if is_serving else None,
+        moved_at=now if has_moved else (last.moved_at if last is not None else None),
+    )
 
 
 def deadline_of(marker: Marker, policy: Policy) -> datetime.datetime:
-    """Return until when the marker is believed at most."""
-    return after(marker.since, policy.wait("maintenance-driver" if is_of_driver(marker.name) else "maintenance-mig"))
+    """Return until when the marker is believed at most; a layout that still changes has more time, and not for ever."""
+    if is_of_driver(marker.name):
+        return after(marker.since, policy.wait("maintenance-driver"))
+    ends = after(marker.since, policy.wait("maintenance-mig"))
+    if marker.moved_at is None:
+        return ends
+    moving = after(marker.moved_at, policy.wait("maintenance-moving"))
+    return max(ends, min(moving, after(ends, policy.wait("maintenance-mig"))))
 
 
 def is_of_driver(name: str) -> bool:

@@ -8,11 +8,11 @@ Invariant: a pod is named by what the planes say of it alone; its finding never 
 from collections.abc import Iterator
 
 from agent.core import holders
-from agent.core.context import Context
+from agent.core.context import Context, unheld
 from agent.core.holders import Use
 from agent.core.rules import mig, pods, rejections
 from muster.model.reading import Known
-from muster.model.report import DeviceReport, DeviceState, PodFinding, PodState
+from muster.model.report import DeviceReport, DeviceState, Holder, PodFinding, PodState
 from muster.model.vocabulary import Reason
 
 MAX_PODS = 256
@@ -42,6 +42,7 @@ def report(context: Context, devices: tuple[DeviceReport, ...]) -> tuple[PodFind
         *_without_record(context),
         *_terminating(context),
         *_at_risk(context, devices),
+        *_waiting(context, devices),
         *_rejected(context),
     ]
     worst: dict[tuple[str, str], PodFinding] = {}
@@ -148,6 +149,34 @@ def _at_risk(context: Context, devices: tuple[DeviceReport, ...]) -> Iterator[Po
                     reason=reasons[hit[0]],
                     devices=tuple(hit[:64]),
                 )
+
+
+def _waiting(context: Context, devices: tuple[DeviceReport, ...]) -> Iterator[PodFinding]:
+    """Yield bound pods that have no device yet and may be handed a bad one: nobody can choose for them (faults.md P3a)."""
+    bad = {item.uuid: item.reason for item in devices if item.state in _BAD}
+    bad |= {item.uuid: Reason.FOREIGN_PROCESS.value for item in devices if item.holder is Holder.FOREIGN}
+    holding = {uid for uid, units in holders.units_of_pods(context.snapshot).items() if units}
+    seen = holders.owners_of_processes(context.snapshot) | holding
+    match context.snapshot.pods:
+        case Known(bound):
+            waiting = {pod.uid: pod for pod in bound if pod.uid not in seen}
+        case _:
+            return
+    for view in context.snapshot.resources:
+        hit = sorted({device.uuid for device in unheld(view)} & bad.keys())
+        match view.requests:
+            case Known(requests) if hit:
+                pass
+            case _:
+                continue
+        for uid in sorted(requests.keys() & waiting.keys()):
+            yield PodFinding(
+                pod=waiting[uid].full_name,
+                uid=uid,
+                state=PodState.AT_RISK,
+                reason=bad[hit[0]],
+                devices=tuple(hit[:64]),
+            )
 
 
 def _rejected(context: Context) -> Iterator[PodFinding]:

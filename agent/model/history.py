@@ -50,6 +50,8 @@ class Marker:
     name: str
     since: datetime.datetime
     serving_since: datetime.datetime | None = None
+    moved_at: datetime.datetime | None = None
+    """Last change of the MIG instances under it: somebody is at work and not stuck (faults.md C7)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

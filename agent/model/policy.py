@@ -75,6 +75,7 @@ DURATIONS: Mapping[str, Duration] = types.MappingProxyType(
         "labels": _of(180, "faults.md G1: 3 min", 2),
         "maintenance-mig": _of(900, "faults.md section 2: MIG reconfiguration, 15 min"),
         "maintenance-driver": _of(1800, "faults.md section 2: driver upgrade, 30 min"),
+        "maintenance-moving": _of(300, "faults.md C7: a MIG change during the last 5 min"),
         "maintenance-serving": _of(300, "faults.md C7: no change during the last 5 min"),
     }
 )

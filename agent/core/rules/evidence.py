@@ -82,7 +82,7 @@ OF_RULE: Mapping[str, Evidence] = types.MappingProxyType(
         "C4": _on(_GPU, _MIG, uses=(_GA, _LABELS)),
         "C5": _on(_GPU, _MIG, uses=(_GA, "plugins.config", _LABELS)),
         "C6": _on(_GPU, _GA, uses=(_MIG,)),
-        "C7": _on(_LABELS, clocks=("maintenance-mig", "maintenance-serving")),
+        "C7": _on(_LABELS, clocks=("maintenance-mig", "maintenance-serving", "maintenance-moving")),
         "C8": _on("desired_mig.layout", _LABELS, _GPU, _MIG),
         "C8-single": _on("desired_mig.layout", _LABELS, _GPU, _MIG, uses=(_GA, "plugins.config")),
         "C12": _on(_GPU, _MIG, _GA, _LABELS),
@@ -124,7 +124,9 @@ OF_RULE: Mapping[str, Evidence] = types.MappingProxyType(
         "gpu-drained": _on("nvml.devices.drain", _GA),
         "gpu-hardware": _on(_ERROR, _GA),
         "gpu-unreadable": _on(_ERROR, _GA),
-        "maintenance": _on(_LABELS, clocks=("maintenance-mig", "maintenance-driver", "maintenance-serving")),
+        "maintenance": _on(
+            _LABELS, clocks=("maintenance-mig", "maintenance-driver", "maintenance-serving", "maintenance-moving")
+        ),
         "nvml-closed": _on("nvml", clocks=("maintenance-mig", "maintenance-driver")),
         "nvml-unreadable": _on(uses=("nvml",)),
         "pod-rejected": _on("rejections", clocks=("rejection-burst", "rejection-recent")),

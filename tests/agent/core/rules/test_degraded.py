@@ -141,6 +141,26 @@ def test_the_pod_on_a_degraded_gpu_is_at_risk():
     assert (pod.pod, pod.state, pod.reason, pod.devices) == ("ml/a", PodState.AT_RISK, "NvLinkDown", ("GPU-3",))
 
 
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (builders.a_lost_gpu(5), "GpuLost"),
+        (a_gpu(5, processes=Known((builders.a_process(),))), "ForeignProcess"),
+        (a_gpu(5, recovery_action=Known(planes.RecoveryAction.RESET)), "RecoveryAction"),
+    ],
+)
+def test_a_bound_pod_without_a_device_may_be_handed_the_bad_one(bad, reason):
+    (pod,) = builders.reports_of(with_gpus(a_node(pods=Known((a_pod("a"),))), bad), (0,))[-1].pods
+    assert (pod.pod, pod.state, pod.reason, pod.devices) == ("ml/a", PodState.AT_RISK, reason, ("GPU-5",))
+
+
+def test_a_bound_pod_is_at_no_risk_where_every_free_gpu_is_good():
+    held = builders.a_kubelet({WHOLE: tuple(f"GPU-{n}" for n in range(8))}, (a_listed_pod("b", "GPU-5"),))
+    node = with_gpus(a_node(kubelet=held, pods=Known((a_pod("a"), a_pod("b")))), builders.a_lost_gpu(5))
+    pods = builders.reports_of(node, (0,))[-1].pods
+    assert [(pod.pod, pod.state) for pod in pods] == [("ml/b", PodState.ON_BAD_DEVICE)]
+
+
 def test_a_gpu_that_is_not_ready_for_confidential_work_takes_none():
     waiting = Known(planes.Confidential(feature=Known(True), ready=Known(False)))
     report = builders.reports_of(with_gpus(a_node(), a_gpu(3, confidential=waiting)), LATE)[-1]
