@@ -33,7 +33,8 @@ def folder(program: versions.Program) -> pathlib.Path:
 
 def find(program: versions.Program) -> pathlib.Path | None:
     """Return the program's path, or None where it must be built first."""
-    given = os.environ.get(ASSETS_VARIABLE)
+    # A program that comes with API objects is of no use without those of its own version.
+    given = None if program.manifests else os.environ.get(ASSETS_VARIABLE)
     places = [*([pathlib.Path(given)] if given else []), folder(program)]
     for place in places:
         path = place / program.name

@@ -2,8 +2,12 @@
 
 In: a command and where its log goes. Out: a Part that can be written down and found again by a later process.
 
-Invariant: only what was started here is ever signalled. A process is known by its pid and its start time together, so
-that a pid the kernel has given to somebody else is left alone.
+Invariant: only what was started here is ever signalled. A process is known by its pid, the boot and its start in it, so
+that a pid the kernel has given to somebody else, or gave before a reboot, is left alone. The start is counted from the
+boot, because the wall clock may be set.
+
+Why a mark in the environment: a starter that is killed may have started one process more than it has written down, and
+a part's child outlives it. Whatever carries the mark of a cluster's folder belongs to it.
 
 Why no supervisor: a part that dies stays dead, and `status` says so; a cluster for tests that heals itself would hide
 what broke it.
@@ -28,7 +32,9 @@ from hack.cluster import pki
 
 ANSWER_SECONDS = 2.0
 TERM_SECONDS = 10.0
-START_TOLERANCE_SECONDS = 0.05  # psutil gives the start time in clock ticks of 10 ms
+_BOOT = pathlib.Path("/proc/sys/kernel/random/boot_id")
+MARK = "MUSTER_CLUSTER_LOGS"
+"""Environment variable of every process of a cluster: the folder of its logs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +43,8 @@ class Part:
 
     name: str
     pid: int
-    started: float
-    """The process' start time as the kernel gives it; with the pid, its identity."""
+    birth: str
+    """The boot and the process' start in it; with the pid, its identity."""
     probe: str
     """What answers 200 while the part works; empty where being alive is all there is to ask."""
     log: pathlib.Path
@@ -48,10 +54,16 @@ class Part:
         """Return the process while it runs and is still the one that was started."""
         try:
             process = psutil.Process(self.pid)
-            ours = abs(process.create_time() - self.started) < START_TOLERANCE_SECONDS
+            ours = birth(self.pid) == self.birth
             return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
-        except psutil.NoSuchProcess:
+        except (psutil.NoSuchProcess, OSError):
             return None
+
+
+def birth(pid: int) -> str:
+    """Return when a process was born: the boot, and the kernel's clock ticks since then (proc(5), field 22)."""
+    after_name = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return f"{_BOOT.read_text().strip()} {after_name[19]}"
 
 
 def start(name: str, command: Sequence[str], *, probe: str, log: pathlib.Path) -> Part:
@@ -62,9 +74,9 @@ def start(name: str, command: Sequence[str], *, probe: str, log: pathlib.Path) -
         (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
         (os.POSIX_SPAWN_DUP2, 1, 2),
     ]
-    pid = os.posix_spawn(command[0], [*command], os.environ, file_actions=actions, setsid=True)
-    started = psutil.Process(pid).create_time()
-    return Part(name=name, pid=pid, started=started, probe=probe, log=log, command=tuple(command))
+    environment = {**os.environ, MARK: str(log.parent)}
+    pid = os.posix_spawn(command[0], [*command], environment, file_actions=actions, setsid=True)
+    return Part(name=name, pid=pid, birth=birth(pid), probe=probe, log=log, command=tuple(command))
 
 
 def client_context(authority: pathlib.Path, pair: pki.Pair) -> ssl.SSLContext:
@@ -115,12 +127,36 @@ def stop(part: Part) -> None:
             os.waitpid(part.pid, os.WNOHANG)
         return
     with contextlib.suppress(psutil.NoSuchProcess):
-        left = [process, *process.children(recursive=True)]
-        for end in (psutil.Process.terminate, psutil.Process.kill):
-            for each in left:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    end(each)
-            _, left = psutil.wait_procs(left, timeout=TERM_SECONDS)
+        _end([process, *process.children(recursive=True)])
+
+
+def stop_strays(logs: pathlib.Path) -> None:
+    """End what carries the mark of these logs and is still there: nobody has written it down."""
+    marked = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == str(logs) and process.pid != os.getpid():
+                marked.append(process)
+    _end(marked)
+
+
+def _end(left: list[psutil.Process]) -> None:
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for each in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                end(each)
+        deadline = time.monotonic() + TERM_SECONDS
+        while (left := [each for each in left if _lives(each)]) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Return whether a process still runs. One that has ended and waits to be asked how does not: that may take long."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def restart(part: Part) -> Part:

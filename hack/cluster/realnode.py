@@ -1,43 +1,34 @@
 """A real node on a started cluster: containerd, runc and a kubelet, in namespaces of their own.
 
-In: a Layout and the binaries of versions.NODE. Out: the files they need, and their command lines.
+In: a Layout and the binaries of versions.NODE. Out: their command lines, and a node that is ready.
 
 Invariant: nothing of this machine is written to but the node's folder and one cgroup of its name. The kubelet's paths
 under /var/lib, /var/log and /run are compiled in (the device-plugin folder above all), so both programs live in one
 mount namespace where those are the node's own folders. When its first process ends, the kernel ends everything in the
 PID namespace and drops every mount: a stopped node leaves no container behind.
 
-Why no pod network: the tests' pods run on the host's, and a plugin of three lines keeps containerd content.
-
-Why this machine's runc: the kubelet runs every sandbox under a seccomp profile, and a runc that was built without
-libseccomp's headers refuses it. Debian's `runc` has it.
-
-Not here: the device plugin (deviceplugin.py), the image (image.py), and what a node is asked (tests/cluster).
+Not here: configurations (nodefiles.py), the device plugin (deviceplugin.py), the image (image.py), and what a node is asked (tests/cluster).
 """
 
 import contextlib
 import dataclasses
-import json
 import pathlib
 import subprocess
 import time
 from collections.abc import Mapping
+from typing import Any
 
-import yaml
+import lightkube
+from lightkube.core import exceptions
+from lightkube.resources import core_v1
 
-from hack.cluster import assets, flags, image, pki
+from hack.cluster import deviceplugin, flags, grants, image
 
 NAME = "real"
 IMPORT_SECONDS = 60.0
+READY_SECONDS = 90.0  # as for a part of the control plane; a node takes about ten
+CGROUP_SECONDS = 10.0
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
-
-_NETWORK = """#!/bin/sh
-# Every answer a container runtime wants of a network plugin, and no network.
-case "$CNI_COMMAND" in
-  VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}' ;;
-  ADD) echo '{"cniVersion":"1.0.0","ips":[{"address":"10.244.0.2/24"}]}' ;;
-esac
-"""
 
 # --kill-child ends the namespace with its first process; the folders shadow this machine's.
 _ENTER = """set -e
@@ -91,26 +82,6 @@ class Node:
         return self.folder / "containerd.sock"
 
 
-def write_files(node: Node, layout: flags.Layout, authority: pki.Authority) -> None:
-    """Write configurations, the network plugin and the kubelet's identity."""
-    runc = assets.find_installed("runc")
-    if runc is None:
-        raise Refused("no runc on this machine; on Debian or Ubuntu: apt-get install runc")
-    (node.folder / "cni" / "bin").mkdir(parents=True)
-    (node.folder / "cni" / "conf").mkdir()
-    plugin = node.folder / "cni" / "bin" / "nothing"
-    plugin.write_text(_NETWORK)
-    plugin.chmod(0o755)
-    network = {"cniVersion": "1.0.0", "name": "nothing", "plugins": [{"type": "nothing"}]}
-    (node.folder / "cni" / "conf" / "10-nothing.conflist").write_text(json.dumps(network))
-    (node.folder / "containerd.toml").write_text(_containerd(node, runc))
-    (node.folder / "resolv.conf").write_text("")
-    served = authority.issue_server("kubelet", NAME)
-    (node.folder / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet(node, layout, served)))
-    pair = authority.issue_client("user-kubelet", f"system:node:{NAME}", "system:nodes")
-    layout.kubeconfig("kubelet").write_text(flags.kubeconfig(layout, pair))
-
-
 def containerd_command(node: Node, binaries: Mapping[str, pathlib.Path]) -> list[str]:
     """Return how containerd starts, as the first process of the node's namespaces."""
     path = f"{binaries['containerd-shim-runc-v2'].parent}:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -129,8 +100,9 @@ def containerd_command(node: Node, binaries: Mapping[str, pathlib.Path]) -> list
 
 
 def inside(pid: int, *command: str) -> list[str]:
-    """Return how a program starts inside the namespaces whose first process is `pid`."""
-    return ["/usr/bin/nsenter", f"--target={pid}", "--mount", "--pid", "--", *command]
+    """Return how a program starts inside the namespaces whose first process is `pid`; it ends with what started it."""
+    enter = ["/usr/bin/nsenter", f"--target={pid}", "--mount", "--pid", "--"]
+    return [*enter, "/usr/bin/setpriv", "--pdeathsig=KILL", "--", *command]
 
 
 def kubelet_arguments(node: Node, layout: flags.Layout) -> list[str]:
@@ -157,6 +129,26 @@ def import_image(node: Node, ctr: pathlib.Path) -> None:
         time.sleep(0.2)
 
 
+def wait_until_ready(admin: pathlib.Path) -> None:
+    """Wait until the kubelet has registered its node, and says that pods can run there with the plugin's devices."""
+    connection = grants.client(admin)
+    deadline = time.monotonic() + READY_SECONDS
+    while not _is_ready(connection):
+        if time.monotonic() > deadline:
+            raise Refused(f"no ready node {NAME} with devices within {READY_SECONDS:.0f} s")
+        time.sleep(0.2)
+    connection.close()
+
+
+def _is_ready(connection: lightkube.Client) -> bool:
+    try:
+        status: Any = connection.get(core_v1.Node, NAME).status
+    except exceptions.ApiError:
+        return False
+    is_ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions or ())
+    return is_ready and (status.allocatable or {}).get(deviceplugin.RESOURCE, "0") != "0"
+
+
 def make_cgroups(node: Node) -> None:
     """Make the cgroup that the kubelet is told to stay in; it makes none above its own."""
     for hierarchy in _hierarchies():
@@ -168,70 +160,18 @@ def make_cgroups(node: Node) -> None:
 
 
 def remove_cgroups(node: Node) -> None:
-    """Remove what is left of the node's cgroups, deepest first."""
+    """Remove what is left of the node's cgroups, deepest first; the kernel needs a moment for those of killed pods."""
+    deadline = time.monotonic() + CGROUP_SECONDS
     for hierarchy in _hierarchies():
         root = hierarchy / node.cgroup
-        for folder in [*sorted(root.rglob("*/"), reverse=True), root]:
-            with contextlib.suppress(FileNotFoundError):
-                folder.rmdir()
+        while root.exists() and time.monotonic() < deadline:
+            for folder in [*sorted(root.rglob("*/"), reverse=True), root]:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            time.sleep(0.05)
 
 
 def _hierarchies() -> list[pathlib.Path]:
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]
     return [folder for folder in _CGROUPS.iterdir() if (folder / "cgroup.procs").exists()]
-
-
-def _containerd(node: Node, runc: pathlib.Path) -> str:
-    """Return containerd's configuration; restrict_oom_score_adj where lowering the score is refused, as here."""
-    return f"""version = 3
-root = "{node.folder}/containerd"
-state = "/run/containerd"
-disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
-
-[grpc]
-  address = "{node.containerd}"
-
-[plugins."io.containerd.cri.v1.images".pinned_images]
-  sandbox = "{image.NAME}"
-
-[plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true
-
-[plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["{node.folder}/cni/bin"]
-  conf_dir = "{node.folder}/cni/conf"
-
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
-  BinaryName = "{runc}"
-  SystemdCgroup = false
-"""
-
-
-def _kubelet(node: Node, layout: flags.Layout, served: pki.Pair) -> dict[str, object]:
-    return {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "address": pki.LOOPBACK,
-        "port": node.ports["kubelet"],
-        "healthzBindAddress": pki.LOOPBACK,
-        "healthzPort": node.ports["kubelet-health"],
-        "tlsCertFile": str(served.certificate),
-        "tlsPrivateKeyFile": str(served.key),
-        "authentication": {
-            "anonymous": {"enabled": False},
-            "x509": {"clientCAFile": str(layout.authority.certificate)},
-        },
-        "containerRuntimeEndpoint": f"unix://{node.containerd}",
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{node.cgroup}",
-        "failCgroupV1": False,
-        "failSwapOn": False,
-        "oomScoreAdj": 0,
-        "makeIPTablesUtilChains": False,
-        "resolvConf": str(node.folder / "resolv.conf"),
-        "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1Mi", "imagefs.available": "1Mi"},
-    }

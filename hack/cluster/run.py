@@ -2,35 +2,57 @@
 
 In: a folder and what is wanted. Out: a Cluster, and in the folder cluster.json, kubeconfigs, certificates and logs.
 
-Invariant: what `start` cannot bring up it takes down again, and the logs stay. `stop` ends only the processes that
-cluster.json names, newest first, so that etcd outlives its clients.
+Invariant: what `start` cannot bring up it takes down again, and the logs stay. `stop` ends only the cluster's own
+processes, newest first, so that etcd outlives its clients; those a killed start has not written down yet are found by
+their mark (parts.py). A cluster is complete only once all that was asked for works.
 
-Why ports that the kernel chose: several clusters, of tests and by hand, must live on one machine.
-
-Not here: building (build.py), command lines (flags.py), processes (parts.py), the API objects of Kueue and JobSet
-(extensions.py), nodes (fakenodes.py).
+Not here: building (build.py), folders and ports (layout.py), command lines (flags.py), processes (parts.py), the API
+objects of Kueue and JobSet (extensions.py), nodes (fakenodes.py, realnode.py).
 """
 
-import contextlib
 import dataclasses
 import json
 import pathlib
 import shutil
-import socket
 import ssl
 import sys
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hack.cluster import assets, build, extensions, flags, grants, parts, pki, realnode, versions
+from hack.cluster import assets, build, extensions, flags, grants, layout, nodefiles, parts, pki, realnode, versions
 from hack.cluster.parts import Part
 
 READY_SECONDS = 90.0  # a start takes seconds; CI machines with other work on both cores have needed more
 LOG_TAIL_LINES = 15
+GPUS = 8  # of a fake node
 WAVES = (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kube-scheduler"))
 """What starts together; each wave needs the one before it."""
 NOTHING: Mapping[str, Sequence[str]] = types.MappingProxyType({})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a cluster is to consist of, beyond the control plane."""
+
+    line: str
+    wanted: tuple[str, ...] = ()
+    """Extensions."""
+    nodes: int = 0
+    gpus: int = GPUS
+    real: bool = False
+
+    @property
+    def options(self) -> str:
+        """What `make cluster` is called with to get this.
+
+        >>> Asked(line="1.37", wanted=("kueue",), nodes=4).options
+        '--line 1.37 --with kueue --nodes 4'
+        """
+        words = [f"--line {self.line}", *(f"--with {name}" for name in self.wanted)]
+        words += [f"--nodes {self.nodes}"] if self.nodes else []
+        words += [f"--gpus {self.gpus}"] if self.gpus != GPUS else []
+        return " ".join([*words, *["--real"] * self.real])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +60,20 @@ class Cluster:
     """A started control plane."""
 
     folder: pathlib.Path
-    line: str
-    parts: tuple[Part, ...]
+    asked: Asked
+    parts: tuple[Part, ...] = ()
     node: realnode.Node | None = None
     """The real node, where there is one."""
+    is_complete: bool = False
+    """Everything that was asked for has worked once."""
+
+    @property
+    def line(self) -> str:
+        return self.asked.line
+
+    @property
+    def logs(self) -> pathlib.Path:
+        return self.folder / "logs"
 
     @property
     def kubeconfig(self) -> pathlib.Path:
@@ -65,7 +97,7 @@ def start(
     *,
     wanted: Sequence[str] = (),
     nodes: int = 0,
-    gpus: int = 8,
+    gpus: int = GPUS,
     real: bool = False,
     extra: Mapping[str, Sequence[str]] = NOTHING,
 ) -> Cluster:
@@ -73,77 +105,91 @@ def start(
 
     `real` adds one node with a kubelet and containerd; it needs root. `extra` holds further arguments, by part.
     """
+    asked = Asked(line=line, wanted=tuple(sorted(wanted)), nodes=nodes, gpus=gpus, real=real)
     known = versions.programs(line)
-    added = [extension for name, extension in extensions.EXTENSIONS.items() if name in wanted]
-    needed = (*versions.CONTROL_PLANE, *(each.name for each in added), *(versions.NODE if real else ()))
+    needed = (*versions.CONTROL_PLANE, *asked.wanted, *(versions.NODE if real else ()))
     binaries = build.ensure([known[name] for name in needed])
-    folder = folder.resolve()
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
-    authority = pki.create(folder / "pki", "ca")
-    layout = _lay_out(folder, versions.LINES[line], authority)
-    starting = _Starting(layout, Cluster(folder=folder, line=line, parts=()))
-    try:
-        for wave in WAVES:
-            commands = {
-                name: [str(binaries[name]), *flags.arguments(layout, name), *extra.get(name, ())] for name in wave
-            }
-            starting.launch(commands)
-            starting.wait()
-        for extension in added:
-            manifests = assets.folder(known[extension.name]) / assets.MANIFESTS
-            arguments = extensions.install(layout, extension, manifests, authority)
-            starting.launch({extension.name: [str(binaries[extension.name]), *arguments]})
-            extensions.mount(layout, extension)
-            starting.wait()
-        if nodes:
-            grants.apply(starting.cluster.kubeconfig)
-            fleet = [f"--kubeconfig={layout.kubeconfig('fakenodes')}", f"--nodes={nodes}", f"--gpus={gpus}"]
-            fleet.append(f"--health-port={layout.ports['fakenodes']}")
-            starting.launch({"fakenodes": [sys.executable, "-m", "hack.cluster.fakenodes", *fleet]})
-            starting.wait()
-        if real:
-            _start_node(starting, layout, binaries, authority)
-    except BaseException:
-        stop(starting.cluster, keep=True)
-        raise
+    cluster = Cluster(folder=folder.resolve(), asked=asked)
+    cluster.logs.mkdir(parents=True, exist_ok=True)
+    authority = pki.create(cluster.folder / "pki", "ca")
+    with layout.held_ports(flags.PORTS) as ports:
+        laid_out = layout.lay_out(cluster.folder, versions.LINES[line], authority, ports)
+        starting = _Starting(laid_out, cluster, binaries)
+        try:
+            starting.start_control_plane(extra)
+            for name, extension in extensions.EXTENSIONS.items():
+                if name in asked.wanted:
+                    starting.start_extension(extension, assets.folder(known[name]) / assets.MANIFESTS, authority)
+            if nodes:
+                starting.start_fake_nodes()
+            if real:
+                starting.start_node(authority)
+            starting.change(is_complete=True)
+        except BaseException:
+            stop(starting.cluster, keep=True)
+            raise
     return starting.cluster
-
-
-def _start_node(
-    starting: "_Starting", layout: flags.Layout, binaries: Mapping[str, pathlib.Path], authority: pki.Authority
-) -> None:
-    """Start containerd and a kubelet inside its namespaces, and a device plugin outside."""
-    real = realnode.Node(folder=layout.folder / "node", ports=layout.ports)
-    starting.cluster = dataclasses.replace(starting.cluster, node=real)
-    realnode.write_files(real, layout, authority)
-    realnode.make_cgroups(real)
-    starting.launch({"containerd": realnode.containerd_command(real, binaries)})
-    realnode.import_image(real, binaries["ctr"])
-    namespace = starting.first_child("containerd")
-    kubelet = realnode.inside(namespace, str(binaries["kubelet"]), *realnode.kubelet_arguments(real, layout))
-    starting.launch({"kubelet": kubelet})
-    starting.wait()
-    starting.launch(
-        {"deviceplugin": [sys.executable, "-m", "hack.cluster.deviceplugin", *realnode.plugin_arguments(real)]}
-    )
 
 
 class _Starting:
     """A cluster that grows part by part; what has been started is written down before it is waited for."""
 
-    def __init__(self, layout: flags.Layout, cluster: Cluster) -> None:
+    def __init__(self, laid_out: flags.Layout, cluster: Cluster, binaries: Mapping[str, pathlib.Path]) -> None:
         self.cluster = cluster
-        self._layout = layout
+        self._layout = laid_out
+        self._binaries = binaries
         self._context = _context(cluster.folder)
+
+    def start_control_plane(self, extra: Mapping[str, Sequence[str]]) -> None:
+        for wave in WAVES:
+            self.launch(
+                {
+                    name: [str(self._binaries[name]), *flags.arguments(self._layout, name), *extra.get(name, ())]
+                    for name in wave
+                }
+            )
+            self.wait()
+
+    def start_extension(self, extension: extensions.Extension, manifests: pathlib.Path, ca: pki.Authority) -> None:
+        arguments = extensions.install(self._layout, extension, manifests, ca)
+        self.launch({extension.name: [str(self._binaries[extension.name]), *arguments]})
+        extensions.mount(self._layout, extension)
+        self.wait()
+
+    def start_fake_nodes(self) -> None:
+        grants.apply(self.cluster.kubeconfig)
+        asked = self.cluster.asked
+        fleet = [f"--kubeconfig={self._layout.kubeconfig('fakenodes')}", f"--nodes={asked.nodes}"]
+        fleet += [f"--gpus={asked.gpus}", f"--health-port={self._layout.ports['fakenodes']}"]
+        self.launch({"fakenodes": [sys.executable, "-m", "hack.cluster.fakenodes", *fleet]})
+        self.wait()
+
+    def start_node(self, authority: pki.Authority) -> None:
+        """Start containerd and a kubelet inside its namespaces, and a device plugin outside."""
+        real = realnode.Node(folder=self.cluster.folder / "node", ports=self._layout.ports)
+        self.change(node=real)
+        nodefiles.write_files(real, self._layout, authority, self._binaries["containerd"])
+        realnode.make_cgroups(real)
+        self.launch({"containerd": realnode.containerd_command(real, self._binaries)})
+        realnode.import_image(real, self._binaries["ctr"])
+        kubelet = [str(self._binaries["kubelet"]), *realnode.kubelet_arguments(real, self._layout)]
+        self.launch({"kubelet": realnode.inside(self._first_child("containerd"), *kubelet)})
+        self.wait()
+        plugin = [sys.executable, "-m", "hack.cluster.deviceplugin", *realnode.plugin_arguments(real)]
+        self.launch({"deviceplugin": plugin})
+        realnode.wait_until_ready(self.cluster.kubeconfig)
 
     def launch(self, commands: Mapping[str, list[str]]) -> None:
         for name, command in commands.items():
-            log = self.cluster.folder / "logs" / f"{name}.log"
+            log = self.cluster.logs / f"{name}.log"
             part = parts.start(name, command, probe=flags.probe_url(self._layout, name), log=log)
-            self.cluster = dataclasses.replace(self.cluster, parts=(*self.cluster.parts, part))
-            _write(self.cluster)
+            self.change(parts=(*self.cluster.parts, part))
 
-    def first_child(self, name: str) -> int:
+    def change(self, **fields: Any) -> None:
+        self.cluster = dataclasses.replace(self.cluster, **fields)
+        _write(self.cluster)
+
+    def _first_child(self, name: str) -> int:
         """Return the PID of the process that a part runs its own program in."""
         part = self.cluster.part(name)
         process = part.process()
@@ -162,11 +208,22 @@ def stop(cluster: Cluster, *, keep: bool = False) -> None:
     """End every part; remove the folder unless it is to be looked at."""
     for part in reversed(cluster.parts):
         parts.stop(part)
+    parts.stop_strays(cluster.logs)
     if cluster.node is not None:
         realnode.remove_cgroups(cluster.node)
     (cluster.folder / "cluster.json").unlink(missing_ok=True)
     if not keep:
         shutil.rmtree(cluster.folder)
+
+
+def clear(folder: pathlib.Path) -> None:
+    """End whatever belongs to the folder and remove it, whether or not it says what it holds."""
+    cluster = read(folder)
+    if cluster is not None:
+        stop(cluster)
+    elif folder.exists():
+        parts.stop_strays(folder.resolve() / "logs")
+        shutil.rmtree(folder)
 
 
 def restart(cluster: Cluster, name: str) -> Cluster:
@@ -187,15 +244,20 @@ def faults(cluster: Cluster) -> dict[str, str]:
 
 
 def read(folder: pathlib.Path) -> Cluster | None:
-    """Return the cluster that was started in `folder`, or None."""
-    path = folder / "cluster.json"
-    if not path.exists():
+    """Return the cluster that was started in `folder`; None where there is none, or no file that says so."""
+    folder = folder.resolve()
+    try:
+        form: dict[str, Any] = json.loads((folder / "cluster.json").read_text())
+        ports = form["node_ports"]
+        return Cluster(
+            folder=folder,
+            asked=Asked(**{**form["asked"], "wanted": tuple(form["asked"]["wanted"])}),
+            parts=tuple(_part(entry) for entry in form["parts"]),
+            node=realnode.Node(folder=folder / "node", ports=ports) if ports else None,
+            is_complete=form["is_complete"],
+        )
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
         return None
-    form: dict[str, Any] = json.loads(path.read_text())
-    started = tuple(_part(entry) for entry in form["parts"])
-    ports = form["node_ports"]
-    real = realnode.Node(folder=folder.resolve() / "node", ports=ports) if ports else None
-    return Cluster(folder=folder.resolve(), line=form["line"], parts=started, node=real)
 
 
 def _part(entry: dict[str, Any]) -> Part:
@@ -204,7 +266,8 @@ def _part(entry: dict[str, Any]) -> Part:
 
 def _write(cluster: Cluster) -> None:
     form = {
-        "line": cluster.line,
+        "asked": dataclasses.asdict(cluster.asked),
+        "is_complete": cluster.is_complete,
         "parts": [dataclasses.asdict(part) for part in cluster.parts],
         "node_ports": dict(cluster.node.ports) if cluster.node else {},
     }
@@ -223,34 +286,3 @@ def _wait(part: Part, context: ssl.SSLContext) -> None:
 def _context(folder: pathlib.Path) -> ssl.SSLContext:
     admin = pki.Pair(certificate=folder / "pki" / "user-admin.pem", key=folder / "pki" / "user-admin.key")
     return parts.client_context(folder / "pki" / "ca.pem", admin)
-
-
-def _lay_out(folder: pathlib.Path, line: versions.Line, ca: pki.Authority) -> flags.Layout:
-    """Write certificates and kubeconfigs, and choose ports."""
-    keys = folder / "pki"
-    etcd = pki.create(keys, "etcd-ca")
-    layout = flags.Layout(
-        folder=folder,
-        ports=dict(zip(flags.PORTS, free_ports(len(flags.PORTS)), strict=True)),
-        etcd_authority=etcd.pair,
-        etcd_server=etcd.issue_server("etcd"),
-        etcd_client=etcd.issue_client("etcd-client", "kube-apiserver"),
-        authority=ca.pair,
-        server=ca.issue_server("server", "kubernetes.default.svc"),
-        service_accounts=pki.create_service_account_keys(keys),
-        feature_gates=line.feature_gates,
-        runtime_config=line.runtime_config,
-    )
-    users = {**flags.USERS, **{name: extension.user for name, extension in extensions.EXTENSIONS.items()}}
-    for name, (user, groups) in users.items():
-        layout.kubeconfig(name).write_text(flags.kubeconfig(layout, ca.issue_client(f"user-{name}", user, *groups)))
-    return layout
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback interface that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((pki.LOOPBACK, 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -6,6 +6,7 @@ import ssl
 import sys
 import threading
 
+import psutil
 import pytest
 
 from hack.cluster import parts
@@ -27,11 +28,31 @@ def test_a_started_part_is_found_again_and_stopped(part):
     assert part.process() is None
 
 
-def test_a_process_that_has_the_pid_but_not_the_start_time_is_left_alone(part):
-    stranger = dataclasses.replace(part, started=part.started - 60)
+@pytest.mark.parametrize("changed", [0, 1], ids=["another boot", "another start"])
+def test_a_process_that_has_the_pid_but_not_the_birth_is_left_alone(part, changed):
+    words = part.birth.split()
+    words[changed] = "1"
+    stranger = dataclasses.replace(part, birth=" ".join(words))
     assert stranger.process() is None
     parts.stop(stranger)
     assert part.process() is not None
+
+
+def test_what_nobody_has_written_down_is_found_by_its_mark(part, tmp_path):
+    parts.stop_strays(tmp_path / "another")
+    assert part.process() is not None
+    parts.stop_strays(tmp_path)
+    assert part.process() is None
+
+
+def test_a_child_that_outlives_its_part_is_found_by_its_mark(tmp_path):
+    child = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True)"
+    started = parts.start("parent", [sys.executable, "-c", child], probe="", log=tmp_path / "log")
+    psutil.Process(started.pid).wait(timeout=60)
+    orphan = psutil.Process(int((tmp_path / "log").read_text()))
+    parts.stop_strays(tmp_path)
+    # Nobody may have asked yet how it ended.
+    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
 
 
 def test_stopping_twice_is_no_error(part):

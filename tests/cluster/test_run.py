@@ -1,8 +1,6 @@
-"""Starting, stopping and the summary; with stand-ins for the programs where the promise is about failing."""
+"""Starting and stopping; with stand-ins for the programs where the promise is about failing."""
 
-import os
-import subprocess
-import sys
+import concurrent.futures
 
 import psutil
 import pytest
@@ -36,48 +34,38 @@ def test_a_part_that_does_not_come_up_is_named_with_the_end_of_its_log(broken, t
     assert children() <= before
 
 
-def command(folder, *arguments):
-    line = [sys.executable, "-m", "hack.cluster", "--folder", str(folder), *arguments]
-    return subprocess.run(line, check=False, text=True, capture_output=True, timeout=60)
-
-
-def test_status_without_a_cluster_says_so(tmp_path):
-    done = command(tmp_path, "status")
-    assert done.returncode == 3
-    assert done.stdout.splitlines()[-1].startswith("cluster: none in ")
-
-
-def test_status_of_a_running_cluster_ends_in_one_summary_line(cluster):
-    done = command(cluster.folder, "status")
-    assert done.returncode == 0, done.stdout
-    assert "cluster: all parts work" in done.stdout.splitlines()[-1]
-    assert len(done.stdout.splitlines()) == len(cluster.parts) + 1
-
-
-def test_a_dead_part_makes_the_status_fail_and_stop_ends_the_others(new_cluster):
+def test_a_dead_part_is_a_fault_and_stop_ends_the_others(new_cluster):
     cluster = new_cluster()
     scheduler = cluster.part("kube-scheduler").process()
     scheduler.kill()
     scheduler.wait(timeout=10)
-    done = command(cluster.folder, "status")
-    assert done.returncode == 1
-    assert "1 of 4 parts down: kube-scheduler" in done.stdout.splitlines()[-1]
+    assert run.faults(cluster) == {"kube-scheduler": "not running"}
     run.stop(cluster, keep=True)
     assert [part.name for part in cluster.parts if part.process()] == []
     assert (cluster.folder / "logs" / "etcd.log").exists()
 
 
-def test_two_clusters_live_side_by_side(cluster, new_cluster):
-    other = new_cluster()
-    assert run.faults(cluster) == {}
-    assert run.faults(other) == {}
-    run.stop(other, keep=True)
-    assert run.faults(cluster) == {}
+def test_what_a_cluster_was_asked_for_is_read_again(tmp_path):
+    asked = run.Asked(line="1.35", wanted=("jobset", "kueue"), nodes=3, gpus=4, real=True)
+    run._write(run.Cluster(folder=tmp_path, asked=asked, is_complete=True))
+    assert run.read(tmp_path) == run.Cluster(folder=tmp_path, asked=asked, is_complete=True)
 
 
-def test_an_unknown_line_is_refused_with_the_lines_there_are():
-    line = [sys.executable, "-m", "hack.cluster", "status"]
-    environment = {**os.environ, versions.LINE_VARIABLE: "1.2"}
-    done = subprocess.run(line, check=False, text=True, capture_output=True, timeout=60, env=environment)
-    assert done.returncode == 2
-    assert "no such line; there are 1.35, 1.37" in done.stderr
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"node_ports": {}, "asked": {"line": "1.37"}}'])
+def test_a_file_that_says_nothing_is_no_cluster_and_its_folder_is_cleared(tmp_path, text):
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    (folder / "cluster.json").write_text(text)
+    assert run.read(folder) is None
+    run.clear(folder)
+    assert not folder.exists()
+
+
+def test_two_starts_at_once_get_ports_of_their_own(cluster, tmp_path, line):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        starts = [pool.submit(run.start, tmp_path / name, line) for name in ("one", "two")]
+        started = [each.result() for each in starts]
+    assert [run.faults(each) for each in [cluster, *started]] == [{}, {}, {}]
+    for each in started:
+        run.stop(each)
+    assert run.faults(cluster) == {}
