@@ -1,0 +1,236 @@
+"""The life of a group of held pods: wait for all, ask once, seat everybody, follow them to the end.
+
+Input: the group as the cluster has it, its record in the queue, what is remembered of it, the clock. Output: what is
+remembered next, and what is wanted done. Each step is taken from the present state alone, so a step that was lost (a
+refused request, a restart) is simply wanted again.
+
+Invariants:
+- no pod is let go before every member of the generation is there and one lease holds all their places;
+- a seat is given to one pod at a time, and a lease is used for the UIDs of its generation only;
+- a pod whose container has started is never sent back; neither is its gang (design.md section 6);
+- a gate that is not ours is never touched, and while a member has one that is not known to go before ours nothing starts.
+
+Not here: who belongs to a group (groups.py), what it asks for (grouprequest.py), how requests are sent (publish/pods.py).
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from admitter.core import grouprequest, seats, strikes
+from admitter.model.cluster import KubePod, Owner
+from admitter.model.gang import Member
+from admitter.model.group import Group, GroupMember
+from admitter.model.hold import (
+    GatePolicy,
+    Hold,
+    HoldReason,
+    Intent,
+    Join,
+    Leave,
+    Open,
+    Release,
+    Tell,
+    Told,
+    Withdraw,
+)
+from admitter.model.lease import Lease
+from admitter.model.record import GangRecord, GangState
+from muster.model.reading import Known, Unknown
+
+_HOLDING = (GangState.LEASED, GangState.STARTED)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """All that one step looks at."""
+
+    group: Group
+    record: GangRecord | None
+    """The newest of the group's name in the queue."""
+    request_of: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Lease id -> request id, of every lease that the queue or an agent knows."""
+    owners: Mapping[str, Owner | None] = dataclasses.field(default_factory=dict)
+    """UID -> the topmost object that makes the pod."""
+    owner_runtime: str = ""
+    """`muster.dev/max-runtime` of that object."""
+    now: float
+
+
+def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Intent, ...]]:
+    """Return what to remember and what to do."""
+    group, record = scene.group, scene.record
+    if _is_over(scene, hold, policy):
+        return Hold(strikes=hold.strikes, not_before=hold.not_before, told=hold.told), _withdrawal(
+            record, "all its pods are done or gone"
+        )
+    hold, outcome = strikes.judge(group, hold, policy, scene.now, scene.owners)
+    if outcome:
+        return hold, outcome
+    if record is not None and record.state in _HOLDING and record.gang.request_id == hold.request_id:
+        return _follow(scene, hold, policy)
+    ours = [member for member in group.members if _is_ours(member.pod, scene, policy)]
+    if not ours:
+        return hold, ()
+    obstacle = _obstacle(group, hold, policy, scene.now)
+    if obstacle is not None:
+        return _tell(hold, obstacle, _withdrawal(record, obstacle.summary))
+    return _ask(scene, hold, policy, ours)
+
+
+# -- before the lease
+
+
+def _obstacle(group: Group, hold: Hold, policy: GatePolicy, now: float) -> Told | None:
+    """Return what keeps the group from being asked for at all."""
+    if group.problems:
+        return Told(reason=HoldReason.INVALID_GANG, summary="; ".join(group.problems)[:512])
+    match group.wanted:
+        case Unknown(reason=reason):
+            return Told(reason=HoldReason.INCOMPLETE, summary=f"how many pods it needs is not known: {reason}")
+        case Known(value=wanted) if len(group.members) < wanted:
+            return Told(reason=HoldReason.INCOMPLETE, summary=f"{len(group.members)} of {wanted} pods exist")
+    foreign = sorted({gate for member in group.members for gate in _foreign(member.pod, policy)})
+    if foreign:
+        pods = [member.pod.name for member in group.members if _foreign(member.pod, policy)]
+        return Told(
+            reason=HoldReason.FOREIGN_GATE,
+            summary=f"{', '.join(foreign[:4])} on {pods[0]}" + (f" and {len(pods) - 1} more" if len(pods) > 1 else ""),
+        )
+    if now < hold.not_before:
+        return Told(reason=HoldReason.ON_STRIKE, summary=f"what it was given was refused, {hold.strikes} times so far")
+    return None
+
+
+def _foreign(pod: KubePod, policy: GatePolicy) -> set[str]:
+    return set(pod.gates) - {policy.gate} - policy.gates_before
+
+
+def _is_ours(pod: KubePod, scene: Scene, policy: GatePolicy) -> bool:
+    """Return whether a pod is held, or was let go by an earlier leader under a lease that is still known."""
+    return policy.gate in pod.gates or seats.lease_of(pod) in scene.request_of
+
+
+def _ask(scene: Scene, hold: Hold, policy: GatePolicy, ours: Sequence[GroupMember]) -> tuple[Hold, tuple[Intent, ...]]:
+    """Put the group to the queue, or tell what the queue says."""
+    group, record = scene.group, scene.record
+    known = sorted({lease for member in ours if (lease := seats.lease_of(member.pod)) in scene.request_of})
+    request_id = scene.request_of[known[0]] if known else _request_id(ours)
+    asked = grouprequest.ask(group, ours, request_id, owner_runtime=scene.owner_runtime, devices=policy.devices)
+    if not isinstance(asked, grouprequest.Asked):
+        told = Told(reason=HoldReason.INVALID_GANG, summary="; ".join(asked)[:512])
+        return _tell(hold, told, _withdrawal(record, told.summary))
+    if not asked.gang.podsets:
+        # Nobody in it needs a device: there is nothing to wait for.
+        return _tell(hold, _RELEASED, tuple(_free(ours, policy)))
+    hold = dataclasses.replace(hold, request_id=request_id)
+    if record is None or record.state is GangState.ENDED:
+        return hold, (Open(gang=asked.gang),)
+    if record.gang != asked.gang:
+        # Pods were replaced while it waited: the old question is nobody's any more.
+        return hold, _withdrawal(record, "its pods have changed")
+    if record.why is not None:
+        return _tell(hold, Told(reason=record.why.reason, summary=record.why.summary), ())
+    return hold, ()
+
+
+def _request_id(ours: Iterable[GroupMember]) -> str:
+    """Name a generation by its pods: the same pods ask the same question, in whichever process."""
+    uids = "\n".join(sorted(member.pod.uid for member in ours))
+    return f"pods-{hashlib.sha256(uids.encode()).hexdigest()[:32]}"
+
+
+# -- under the lease
+
+
+def _follow(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Intent, ...]]:
+    """Seat who is held, report who is on a node, give back what nobody needs any more."""
+    lease = _lease_of(scene)
+    assert scene.record is not None
+    done = seats.done(scene.group, hold)
+    taken = seats.take(
+        scene.group,
+        scene.record.gang,
+        lease,
+        hold,
+        policy,
+        done=done,
+        owner_runtime=scene.owner_runtime,
+        now=scene.now,
+    )
+    intents: list[Intent] = []
+    for member in scene.group.members:
+        if policy.gate not in member.pod.gates or _foreign(member.pod, policy):
+            continue
+        seat = taken.get(member.pod.uid)
+        if seat is not None:
+            pins = seats.pin(lease.placements, seat)
+            intents.append(Release(uid=member.pod.uid, nodes=pins, lease_id=lease.id))
+        elif not _needs_device(member, policy):
+            intents.append(Release(uid=member.pod.uid, nodes=(), lease_id=lease.id))
+    joined = frozenset(
+        Member(podset=taken[member.pod.uid].podset, uid=member.pod.uid, node=member.pod.node)
+        for member in scene.group.members
+        if member.pod.node and member.pod.uid in taken
+    )
+    intents += [Join(member=member) for member in sorted(joined - hold.joined, key=lambda each: each.uid)]
+    intents += [Leave(uid=uid) for uid in sorted(done - hold.left)]
+    hold = dataclasses.replace(hold, seats=taken, joined=hold.joined | joined, left=hold.left | done)
+    return _tell(hold, _missing(scene, policy) or _RELEASED, tuple(intents))
+
+
+def _lease_of(scene: Scene) -> Lease:
+    assert scene.record is not None
+    assert scene.record.lease is not None
+    return scene.record.lease
+
+
+def _missing(scene: Scene, policy: GatePolicy) -> Told | None:
+    match scene.group.wanted:
+        case Known(value=wanted) if len(scene.group.members) < wanted:
+            return Told(
+                reason=HoldReason.INCOMPLETE,
+                summary=f"{len(scene.group.members)} of {wanted} pods exist; places are held for the others",
+            )
+    foreign = [member.pod.name for member in scene.group.members if _foreign(member.pod, policy)]
+    return Told(reason=HoldReason.FOREIGN_GATE, summary=f"another gate is on {foreign[0]}") if foreign else None
+
+
+def _needs_device(member: GroupMember, policy: GatePolicy) -> bool:
+    return any(units and grouprequest.is_device(name, policy.devices) for name, units in member.pod.requests.items())
+
+
+# -- the end
+
+
+def _is_over(scene: Scene, hold: Hold, policy: GatePolicy) -> bool:
+    """Return whether nobody of the generation that was asked for is left."""
+    if not hold.request_id or scene.record is None or scene.record.state is GangState.ENDED:
+        return False
+    if scene.record.state is GangState.WAITING:
+        return not scene.group.members
+    if hold.seats:
+        return not any(member.pod.uid in hold.seats for member in scene.group.members)
+    return not any(_is_ours(member.pod, scene, policy) for member in scene.group.members)
+
+
+def _withdrawal(record: GangRecord | None, detail: str) -> tuple[Intent, ...]:
+    if record is None or record.state is GangState.ENDED:
+        return ()
+    return (Withdraw(detail=detail),)
+
+
+_RELEASED = Told(reason=HoldReason.RELEASED, summary="all its pods have their places")
+
+
+def _free(ours: Iterable[GroupMember], policy: GatePolicy) -> Iterator[Intent]:
+    for member in ours:
+        if policy.gate in member.pod.gates:
+            yield Release(uid=member.pod.uid, nodes=(), lease_id="")
+
+
+def _tell(hold: Hold, told: Told, intents: tuple[Intent, ...]) -> tuple[Hold, tuple[Intent, ...]]:
+    """Say it if it is not what was said last."""
+    if hold.told == told:
+        return hold, intents
+    return dataclasses.replace(hold, told=told), (*intents, Tell(told=told))

@@ -1,0 +1,111 @@
+"""What was given and refused: by a kubelet, by a scheduler that does not bind, by whoever forbids a patch.
+
+Input: a group whose members were let go, what is remembered of it, the clock. Output: strikes, and where nothing of the
+gang has started, the way back: the lease is given up and the pods go back through their owner.
+
+Invariants: a refusal is counted once. While one container of the gang has started its pods are left where they are (design.md
+section 6, never destroy work); the lease is given up all the same when a node refused, and whoever comes in the place of the
+refused pod is placed anew, around those that run. Each strike doubles the delay, up to
+a bound; a gang that runs has none.
+
+Not here: what a broken promise means for the node (promises.py).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+
+from admitter.model.cluster import KubePod, Owner
+from admitter.model.group import Group
+from admitter.model.hold import GatePolicy, Hold, Intent, Replan, Strike, Withdraw
+from muster.model import kube
+
+REJECTIONS = frozenset({"UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "Evicted"})
+"""`status.reason` of a pod that the kubelet refused; `OutOf<resource>` beside these (faults.md section 1, admission.md 6)."""
+DEFAULT_SCHEDULER = "default-scheduler"
+
+
+def judge(
+    group: Group, hold: Hold, policy: GatePolicy, now: float, owners: Mapping[str, Owner | None]
+) -> tuple[Hold, tuple[Intent, ...]]:
+    """Count what was refused since the last look; `owners` by UID."""
+    rejected, unbound = _rejected(group, hold), _unbound(group, hold, policy, now)
+    strikes = (*rejected, *unbound)
+    if not strikes:
+        return hold, ()
+    hold = struck(hold, policy, now, {strike.uid for strike in strikes})
+    live = [member.pod for member in group.members if member.pod.uid in hold.seats]
+    is_started = any(has_started(pod) for pod in (*live, *(pod for pod in group.ended if pod.uid in hold.seats)))
+    if is_started and not rejected:
+        return hold, strikes
+    detail = "; ".join(f"{strike.party}: {strike.reason}" for strike in strikes)[:512]
+    hold = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset())
+    replans = () if is_started else tuple(_replans(live, owners, detail))
+    return hold, (*strikes, Withdraw(detail=detail), *replans)
+
+
+def _replans(live: Iterable[KubePod], owners: Mapping[str, Owner | None], detail: str) -> Iterator[Replan]:
+    """Send the pods back, an owner at a time."""
+    back: dict[str, list[str]] = {}
+    for pod in live:
+        owner = owners.get(pod.uid)
+        back.setdefault(owner.uid if owner is not None else "", []).append(pod.uid)
+    for _, uids in sorted(back.items()):
+        yield Replan(owner=owners.get(uids[0]), uids=tuple(sorted(uids)), detail=detail)
+
+
+def struck(hold: Hold, policy: GatePolicy, now: float, uids: set[str]) -> Hold:
+    """Return what is remembered after one more strike."""
+    delay = min(policy.strike_max_seconds, policy.strike_seconds * 2.0 ** min(hold.strikes, 32))
+    return dataclasses.replace(hold, strikes=hold.strikes + 1, not_before=now + delay, blamed=hold.blamed | uids)
+
+
+def is_rejection(pod: KubePod) -> bool:
+    """Return whether the kubelet refused the pod before any container of it started."""
+    is_refusal = pod.reason in REJECTIONS or pod.reason.startswith("OutOf")
+    return pod.phase is kube.PodPhase.FAILED and is_refusal and not has_started(pod)
+
+
+def has_started(pod: KubePod) -> bool:
+    """Return whether a container of the pod runs or has run; init containers count."""
+    if pod.restarts or pod.phase in (kube.PodPhase.RUNNING, kube.PodPhase.SUCCEEDED):
+        return True
+    return any(
+        container.state in (kube.ContainerState.RUNNING, kube.ContainerState.TERMINATED) for container in pod.containers
+    )
+
+
+def _rejected(group: Group, hold: Hold) -> list[Strike]:
+    return [
+        Strike(
+            party=f"node {pod.node}",
+            reason=pod.reason,
+            detail=pod.message[:256],
+            node=pod.node,
+            uid=pod.uid,
+            lease_id=hold.seats[pod.uid].lease_id,
+        )
+        for pod in group.ended
+        if pod.uid in hold.seats and pod.uid not in hold.blamed and is_rejection(pod)
+    ]
+
+
+def _unbound(group: Group, hold: Hold, policy: GatePolicy, now: float) -> list[Strike]:
+    strikes = []
+    for pod in (member.pod for member in group.members):
+        seat = hold.seats.get(pod.uid)
+        # A pod that still has a gate of ours was not let go: its patch is on the way, or was refused and is counted there.
+        if seat is None or pod.node or pod.gates or pod.uid in hold.blamed:
+            continue
+        if now - seat.at <= policy.bind_patience_seconds:
+            continue
+        scheduled = next((each for each in pod.conditions if each.type == "PodScheduled"), None)
+        strikes.append(
+            Strike(
+                party=f"scheduler {pod.scheduler or DEFAULT_SCHEDULER}",
+                reason=scheduled.reason if scheduled is not None and scheduled.reason else "NotBound",
+                detail=scheduled.message[:256] if scheduled is not None else "",
+                uid=pod.uid,
+                lease_id=seat.lease_id,
+            )
+        )
+    return strikes

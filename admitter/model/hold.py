@@ -1,0 +1,157 @@
+"""What the gate adapter remembers of one group, and what it wants done next.
+
+Values only. `Hold` lives in memory and can be lost at any moment: pods carry `muster.dev/lease`, agents report their leases,
+and core/gates.py finds its way back from those two.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from admitter.model.cluster import Owner
+from admitter.model.gang import Gang, Member
+from muster.model import codec, labels
+
+
+class HoldReason(enum.StrEnum):
+    """Why the pods of a group are held, beside the queue's own reasons (muster.model.vocabulary.WaitReason)."""
+
+    INVALID_GANG = "InvalidGang"
+    INCOMPLETE = "IncompleteGang"
+    FOREIGN_GATE = "ForeignGate"
+    ON_STRIKE = "OnStrike"
+    NOT_BOUND = "ReleasedNotBound"
+    RELEASED = "Released"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GatePolicy:
+    """The settings of the adapter."""
+
+    gate: str = labels.GANG.full
+    gates_before: frozenset[str] = frozenset()
+    """Gates of others that go before ours: a member that still has one is complete all the same."""
+    devices: frozenset[str] = frozenset()
+    """Resources beside `nvidia.com/` that leases are held on."""
+    bind_patience_seconds: float = 60.0
+    """Released and not bound for so long: the gang is planned anew, if nothing of it has started."""
+    strike_seconds: float = 5.0
+    """Delay after the first strike; doubles with each."""
+    strike_max_seconds: float = 300.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """What a member was given."""
+
+    node: str
+    podset: str
+    lease_id: str
+    at: float
+    """When it was let go, by the admitter's monotonic clock."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a person reads of a group."""
+
+    reason: str
+    """A HoldReason or a WaitReason."""
+    summary: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """What is remembered of one group."""
+
+    request_id: str = ""
+    """Of the present generation; empty: nothing was asked for it."""
+    seats: Mapping[str, Seat] = codec.mapping()
+    """UID -> seat, of every member that was let go in this generation, until it is done."""
+    joined: frozenset[Member] = frozenset()
+    """What the desk was told."""
+    left: frozenset[str] = frozenset()
+    """UIDs whose units were given back."""
+    strikes: int = 0
+    not_before: float = 0.0
+    """On strike until then."""
+    blamed: frozenset[str] = frozenset()
+    """UIDs whose rejection or refusal has been counted."""
+    told: Told | None = None
+
+
+# -- what is wanted done
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """Ask the queue."""
+
+    gang: Gang
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Take the question back or give the lease up."""
+
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """A member is on its node."""
+
+    member: Member
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """A member has done its work and gives its units back."""
+
+    uid: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Pin a pod and take our gate off it, in one request."""
+
+    uid: str
+    nodes: tuple[str, ...]
+    """Where it may run; empty: anywhere, for a pod that needs no device."""
+    lease_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Strike:
+    """Somebody refused what the gang was given."""
+
+    party: str
+    """`node NAME`, `scheduler NAME`, `api server`"""
+    reason: str
+    detail: str
+    node: str = ""
+    """Of a broken promise: the node whose kubelet refused a pod that we let go."""
+    uid: str = ""
+    lease_id: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Replan:
+    """Send the gang back through its owner, so that its pods come back held."""
+
+    owner: Owner | None
+    """A Job or JobSet is suspended and resumed. Of anything else the pods are deleted, and bare ones (None) made anew."""
+    uids: tuple[str, ...]
+    """Of the members that have to come back; none of them has started."""
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """Say why, where people look."""
+
+    told: Told
+
+
+Intent: TypeAlias = Open | Withdraw | Join | Leave | Release | Strike | Replan | Tell

@@ -1,0 +1,400 @@
+"""The life of a group of held pods."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admitter.core import gates, grouprequest, groups
+from admitter.core import strikes as strikes_of
+from admitter.model.group import Workloads
+from admitter.model.hold import GatePolicy, Hold, HoldReason, Join, Leave, Open, Release, Replan, Strike, Tell, Withdraw
+from admitter.model.lease import Lease, Placement
+from admitter.model.record import GangRecord, GangState
+from admitter.model.timeline import Stamp, StampedBy, Timeline
+from muster.model import kube, labels
+from tests.admitter.grouppods import GATE, GPU, a_group, a_job, a_job_pod, a_pod, rejected
+
+POLICY = GatePolicy(bind_patience_seconds=60, strike_seconds=5)
+NOW = 1000.0
+PAIR = [a_pod(), a_pod("trainer-1")]
+
+
+def a_scene(pods, record=None, now=NOW, workloads=None, **more):
+    workloads = workloads or Workloads()
+    owners = {pod.uid: groups.owner(pod, workloads) for pod in pods}
+    return gates.Scene(group=a_group(pods, workloads), record=record, owners=owners, now=now, **more)
+
+
+def a_record(gang, state=GangState.WAITING, nodes=(), **changes):
+    """Return the queue's record of a gang, leased on these nodes, a pod on each."""
+    lease = None
+    if nodes:
+        places = [
+            Placement(podset=podset.name, node=node, resource=GPU, pods=1, units_per_pod=podset.units_per_pod)
+            for podset, node in zip([each for each in gang.podsets for _ in range(each.count)], nodes, strict=True)
+        ]
+        lease = Lease(id="t1-1", term=1, snapshot_version=1, placements=tuple(places))
+        state = GangState.LEASED if state is GangState.WAITING else state
+    timeline = Timeline(asked=Stamp(at=NOW, by=StampedBy.ADMITTER))
+    return GangRecord(gang=gang, owner="gates", arrival=1, timeline=timeline, state=state, lease=lease, **changes)
+
+
+def opened(pods, workloads=None):
+    """Return what is remembered once these pods have asked, and the gang they asked for."""
+    hold, (intent,) = gates.step(a_scene(pods, workloads=workloads), Hold(), POLICY)
+    assert isinstance(intent, Open)
+    return hold, intent.gang
+
+
+def released(pods, nodes, workloads=None):
+    """Return pods that were let go to these nodes, what is remembered and their record."""
+    hold, gang = opened(pods, workloads)
+    record = a_record(gang, nodes=nodes)
+    hold, intents = gates.step(a_scene(pods, record, workloads=workloads), hold, POLICY)
+    where = {intent.uid: intent.nodes[0] for intent in intents if isinstance(intent, Release)}
+    annotations = {labels.LEASE.full: "t1-1"}
+    pods = [
+        dataclasses.replace(pod, gates=(), annotations={**pod.annotations, **annotations}) if pod.uid in where else pod
+        for pod in pods
+    ]
+    return pods, where, hold, record
+
+
+def running(pod, node):
+    container = kube.Container(name="main", state=kube.ContainerState.RUNNING)
+    return dataclasses.replace(pod, node=node, gates=(), phase=kube.PodPhase.RUNNING, containers=(container,))
+
+
+def kinds(intents):
+    return [type(intent) for intent in intents]
+
+
+# -- before the lease
+
+
+def test_nothing_is_asked_before_all_are_there():
+    hold, intents = gates.step(a_scene(PAIR[:1]), Hold(), POLICY)
+    assert [intent.told.reason for intent in intents] == [HoldReason.INCOMPLETE]
+    assert intents[0].told.summary == "1 of 2 pods exist"
+    assert gates.step(a_scene(PAIR[:1]), hold, POLICY) == (hold, ()), "and it is said once"
+
+
+def test_all_are_asked_for_at_once():
+    _, gang = opened(PAIR)
+    assert (gang.full_name, gang.pods) == ("team-a/trainer", 2)
+
+
+def test_the_same_pods_ask_the_same_question_in_another_process():
+    assert opened(PAIR)[1] == opened(list(reversed(PAIR)))[1]
+    assert opened([a_pod(), a_pod("trainer-9")])[1].request_id != opened(PAIR)[1].request_id
+
+
+def test_a_gate_of_somebody_else_holds_the_gang_and_is_never_lifted():
+    pods = [a_pod(), a_pod("trainer-1", gates=("example.com/quota", GATE))]
+    _, intents = gates.step(a_scene(pods), Hold(), POLICY)
+    assert [intent.told for intent in intents] == [
+        dataclasses.replace(intents[0].told, reason=HoldReason.FOREIGN_GATE, summary="example.com/quota on trainer-1")
+    ]
+    known = dataclasses.replace(POLICY, gates_before=frozenset({"example.com/quota"}))
+    assert kinds(gates.step(a_scene(pods), Hold(), known)[1]) == [Open]
+
+
+def test_a_gang_that_can_be_no_gang_is_told_and_not_asked_for():
+    pods = [a_pod(annotations={labels.GANG_SIZE.full: "many"})]
+    _, intents = gates.step(a_scene(pods), Hold(), POLICY)
+    assert [intent.told.reason for intent in intents] == [HoldReason.INVALID_GANG]
+
+
+def test_a_pod_that_goes_takes_the_question_back():
+    hold, gang = opened(PAIR)
+    _, intents = gates.step(a_scene(PAIR[:1], a_record(gang)), hold, POLICY)
+    assert kinds(intents) == [Withdraw, Tell]
+
+
+def test_a_pod_that_is_replaced_while_it_waits_makes_a_new_question():
+    hold, gang = opened(PAIR)
+    pods = [a_pod(), a_pod("trainer-1", uid="another")]
+    hold, intents = gates.step(a_scene(pods, a_record(gang)), hold, POLICY)
+    assert kinds(intents) == [Withdraw]
+    record = a_record(gang, state=GangState.ENDED)
+    hold, (intent,) = gates.step(a_scene(pods, record), hold, POLICY)
+    assert intent.gang.request_id != gang.request_id
+
+
+def test_pods_without_devices_wait_for_nothing():
+    pods = [a_pod(requests={"cpu": 1}), a_pod("trainer-1", requests={})]
+    _, intents = gates.step(a_scene(pods), Hold(), POLICY)
+    assert [intent.uid for intent in intents if isinstance(intent, Release)] == ["uid-trainer-0", "uid-trainer-1"]
+
+
+def test_a_member_that_runs_without_our_gate_is_not_asked_for_again():
+    pods = [running(a_pod(), "n1"), a_pod("trainer-1")]
+    assert opened(pods)[1].pods == 1
+
+
+# -- under the lease
+
+
+def test_every_member_gets_a_seat_of_its_own_and_its_gate_goes_with_the_pin():
+    pods, where, hold, record = released(PAIR, ("n1", "n2"))
+    assert where == {"uid-trainer-0": "n1", "uid-trainer-1": "n2"}
+    assert gates.step(a_scene(pods, record), hold, POLICY)[1] == (), "what is done is not wanted again"
+
+
+def test_a_release_that_was_lost_is_wanted_again():
+    hold, gang = opened(PAIR)
+    record = a_record(gang, nodes=("n1", "n2"))
+    hold, first = gates.step(a_scene(PAIR, record), hold, POLICY)
+    _, second = gates.step(a_scene(PAIR, record), hold, POLICY)
+    assert [i for i in first if isinstance(i, Release)] == [i for i in second if isinstance(i, Release)]
+
+
+def test_members_are_reported_where_they_are():
+    pods, _, hold, record = released(PAIR, ("n1", "n2"))
+    pods = [dataclasses.replace(pods[0], node="n1"), pods[1]]
+    hold, intents = gates.step(a_scene(pods, record), hold, POLICY)
+    assert [(i.member.uid, i.member.node) for i in intents if isinstance(i, Join)] == [("uid-trainer-0", "n1")]
+    assert gates.step(a_scene(pods, record), hold, POLICY)[1] == ()
+
+
+def test_a_pod_that_comes_back_gets_the_place_that_was_held():
+    pods, _, hold, record = released(PAIR, ("n1", "n2"))
+    again = a_pod("trainer-1", uid="again")
+    hold, intents = gates.step(a_scene([running(pods[0], "n1"), again], record), hold, POLICY)
+    assert [(i.uid, i.nodes) for i in intents if isinstance(i, Release)] == [("again", ("n2",))]
+
+
+def test_a_gang_that_starts_anew_needs_a_lease_of_its_own():
+    _, _, hold, record = released(PAIR, ("n1", "n2"))
+    anew = [a_pod("trainer-0", uid="a"), a_pod("trainer-1", uid="b")]
+    hold, intents = gates.step(a_scene(anew, record), hold, POLICY)
+    assert kinds(intents) == [Withdraw]
+    assert hold.seats == {}
+    assert opened(anew)[1].request_id != record.gang.request_id
+
+
+def test_a_member_that_is_done_gives_its_units_back():
+    pods, _, hold, record = released(PAIR, ("n1", "n2"))
+    done = dataclasses.replace(running(pods[0], "n1"), phase=kube.PodPhase.SUCCEEDED)
+    pods = [done, running(pods[1], "n2")]
+    hold, intents = gates.step(a_scene(pods, record), hold, POLICY)
+    assert [i.uid for i in intents if isinstance(i, Leave)] == ["uid-trainer-0"]
+    assert not [i for i in gates.step(a_scene(pods, record), hold, POLICY)[1] if isinstance(i, Leave)]
+    pods = [done, dataclasses.replace(pods[1], phase=kube.PodPhase.SUCCEEDED)]
+    assert kinds(gates.step(a_scene(pods, record), hold, POLICY)[1]) == [Withdraw]
+
+
+def test_a_work_queue_goes_on_in_the_seats_of_those_that_are_done():
+    job = a_job(is_indexed=False, parallelism=2, completions=5)
+    workloads = Workloads(jobs={job.uid: job}, managed=frozenset({"team-a"}))
+    pods, _, hold, record = released([a_job_pod(0), a_job_pod(1)], ("n1", "n2"), workloads)
+    done = dataclasses.replace(running(pods[0], "n1"), phase=kube.PodPhase.SUCCEEDED)
+    pods = [done, running(pods[1], "n2"), a_job_pod(2)]
+    _, intents = gates.step(a_scene(pods, record, workloads=workloads), hold, POLICY)
+    assert [(i.uid, i.nodes) for i in intents if isinstance(i, Release)] == [("uid-train-2", ("n1",))]
+    assert not [i for i in intents if isinstance(i, Leave)]
+
+
+def test_a_new_leader_finds_the_question_that_its_pods_were_let_go_under():
+    pods, where, _, record = released(PAIR, ("n1", "n2"))
+    half = [dataclasses.replace(pods[0], node=where["uid-trainer-0"]), PAIR[1]]
+    known = {"t1-1": record.gang.request_id}
+    hold, (intent,) = gates.step(a_scene(half, request_of=known), Hold(), POLICY)
+    assert intent == Open(gang=record.gang)
+    hold, intents = gates.step(a_scene(half, record, request_of=known), hold, POLICY)
+    assert [(i.uid, i.nodes) for i in intents if isinstance(i, Release)] == [("uid-trainer-1", ("n2",))]
+
+
+# -- what is refused
+
+
+def test_what_a_kubelet_refused_is_a_strike_and_the_gang_goes_back():
+    job = a_job(parallelism=2, completions=2)
+    workloads = Workloads(jobs={job.uid: job})
+    pods, where, hold, record = released([a_job_pod(0), a_job_pod(1)], ("n1", "n2"), workloads)
+    pods = [rejected(pods[0], where[pods[0].uid]), pods[1]]
+    hold, intents = gates.step(a_scene(pods, record, workloads=workloads), hold, POLICY)
+    assert kinds(intents) == [Strike, Withdraw, Replan]
+    assert (intents[0].node, intents[0].reason, intents[0].lease_id) == ("n1", "UnexpectedAdmissionError", "t1-1")
+    assert (intents[2].owner.kind, intents[2].uids) == ("Job", ("uid-train-1",))
+    assert (hold.strikes, hold.not_before) == (1, NOW + 5)
+    ended = dataclasses.replace(record, state=GangState.ENDED, lease=None)
+    again = [a_job_pod(0, uid="a"), a_job_pod(1, uid="b")]
+    _, intents = gates.step(a_scene(again, ended, workloads=workloads), hold, POLICY)
+    assert [intent.told.reason for intent in intents] == [HoldReason.ON_STRIKE]
+    _, intents = gates.step(a_scene(again, ended, now=NOW + 5, workloads=workloads), hold, POLICY)
+    assert kinds(intents) == [Open]
+
+
+def test_pods_that_have_started_are_left_where_they_are():
+    pods, _, hold, record = released(PAIR, ("n1", "n2"))
+    pods = [rejected(pods[0], "n1"), running(pods[1], "n2"), a_pod("trainer-0", uid="again")]
+    hold, intents = gates.step(a_scene(pods, record), hold, POLICY)
+    assert kinds(intents) == [Strike, Withdraw]
+    ended = dataclasses.replace(record, state=GangState.ENDED, lease=None)
+    _, (intent,) = gates.step(a_scene(pods, ended, now=NOW + 9), hold, POLICY)
+    assert intent.gang.pods == 1, "whoever is missing is placed anew, around those that run"
+
+
+def test_what_is_not_bound_in_time_goes_back_through_its_owner():
+    pods, _, hold, record = released(PAIR, ("n1", "n2"))
+    assert gates.step(a_scene(pods, record, now=NOW + 60), hold, POLICY)[1] == ()
+    _, intents = gates.step(a_scene(pods, record, now=NOW + 61), hold, POLICY)
+    assert kinds(intents) == [Strike, Strike, Withdraw, Replan]
+    assert intents[-1].owner is None
+
+
+@given(strikes=st.integers(0, 10_000))
+def test_each_strike_makes_the_delay_longer_up_to_a_bound(strikes):
+    one = strikes_of.struck(Hold(strikes=strikes), POLICY, NOW, set())
+    two = strikes_of.struck(one, POLICY, NOW, set())
+    assert NOW < one.not_before <= two.not_before <= NOW + POLICY.strike_max_seconds
+
+
+# -- whatever happens, in any order
+
+
+class World:
+    """Pods, a queue and the adapter's memory, changed at random; every intent may be lost."""
+
+    def __init__(self, size):
+        self.size, self.serial, self.now = size, 0, NOW
+        self.pods, self.record, self.hold, self.leases, self.pinned = {}, None, Hold(), 0, {}
+
+    def create(self):
+        live = [pod for pod in self.pods.values() if not pod.is_finished]
+        if len(live) < self.size:
+            self.serial += 1
+            uid = f"u{self.serial}"
+            self.pods[uid] = a_pod(
+                f"t-{self.serial}", uid=uid, annotations={labels.GANG_SIZE.full: str(self.size)}, requests={GPU: 1}
+            )
+
+    def change(self, number, action):
+        if not self.pods:
+            return
+        uid = sorted(self.pods)[number % len(self.pods)]
+        pod = self.pods[uid]
+        if action == "delete":
+            del self.pods[uid]
+        elif action == "bind" and not pod.gates and not pod.node:
+            self.pods[uid] = dataclasses.replace(pod, node=self.pinned[uid])
+        elif action == "run" and pod.node and not pod.is_finished:
+            self.pods[uid] = running(pod, pod.node)
+        elif action == "reject" and pod.node and pod.phase is kube.PodPhase.PENDING:
+            self.pods[uid] = rejected(pod, pod.node)
+        elif action == "fail" and pod.phase is kube.PodPhase.RUNNING:
+            self.pods[uid] = dataclasses.replace(pod, phase=kube.PodPhase.FAILED)
+
+    def lease(self):
+        if self.record is not None and self.record.state is GangState.WAITING:
+            self.leases += 1
+            gang = self.record.gang
+            nodes = [f"n{self.leases}-{index}" for index in range(gang.pods)]
+            self.record = dataclasses.replace(
+                a_record(gang, nodes=nodes),
+                lease=dataclasses.replace(a_record(gang, nodes=nodes).lease, id=f"l{self.leases}"),
+            )
+
+    def step(self, lost):
+        if not self.pods:
+            return
+        pods = list(self.pods.values())
+        known = {self.record.lease.id: self.record.gang.request_id} if self.record and self.record.lease else {}
+        scene = a_scene(pods, self.record, now=self.now, request_of=known)
+        self.hold, intents = gates.step(scene, self.hold, POLICY)
+        for intent in intents:
+            self.check(intent, scene)
+            if not lost or isinstance(intent, Strike | Tell):
+                self.apply(intent)
+
+    def check(self, intent, scene):
+        match intent:
+            case Release(uid=uid, nodes=nodes, lease_id=lease_id):
+                assert self.record.state in (GangState.LEASED, GangState.STARTED)
+                assert lease_id == self.record.lease.id
+                assert set(nodes) <= {place.node for place in self.record.lease.placements}
+                assert self.pods[uid].gates == (GATE,)
+                taken = [seat.node for other, seat in self.hold.seats.items() if other != uid and other in self.pods]
+                assert nodes[0] not in taken, "a place has one pod at a time"
+            case Replan(uids=uids):
+                assert not any(self.pods[uid].phase is kube.PodPhase.RUNNING for uid in uids)
+                seated = [pod for pod in self.pods.values() if pod.annotations.get(labels.LEASE.full)]
+                assert not any(
+                    pod.phase is kube.PodPhase.RUNNING for pod in seated if not pod.is_finished and pod.uid in uids
+                )
+            case Open(gang=gang):
+                assert len(scene.group.members) == self.size
+                assert gang.pods <= self.size
+
+    def apply(self, intent):
+        match intent:
+            case Open(gang=gang):
+                self.record = a_record(gang)
+            case Withdraw():
+                self.record = dataclasses.replace(self.record, state=GangState.ENDED, lease=None)
+            case Release(uid=uid, nodes=nodes, lease_id=lease_id):
+                pod = self.pods[uid]
+                self.pinned = {**self.pinned, uid: nodes[0]}
+                annotations = {**pod.annotations, labels.LEASE.full: lease_id}
+                self.pods[uid] = dataclasses.replace(pod, gates=(), annotations=annotations)
+            case Replan(uids=uids):
+                for uid in uids:
+                    self.pods.pop(uid, None)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("create"), st.just(0)),
+    st.tuples(st.sampled_from(["delete", "bind", "run", "reject", "fail"]), st.integers(0, 9)),
+    st.tuples(st.just("lease"), st.just(0)),
+    st.tuples(st.just("wait"), st.sampled_from([1, 61])),
+    st.tuples(st.sampled_from(["step", "lost", "restart"]), st.just(0)),
+)
+
+
+@settings(max_examples=150)
+@given(size=st.integers(1, 4), actions=st.lists(ACTIONS, max_size=60))
+def test_no_order_of_events_breaks_a_promise(size, actions):
+    world = World(size)
+    for action, number in actions:
+        match action:
+            case "create":
+                world.create()
+            case "lease":
+                world.lease()
+            case "wait":
+                world.now += number
+            case "step" | "lost":
+                world.step(lost=action == "lost")
+            case "restart" if world.record is None or world.record.state is not GangState.WAITING:
+                # A new process remembers nothing; leases are found in the agents' words.
+                world.hold = Hold()
+            case "restart":
+                pass
+            case _:
+                world.change(number, action)
+    live = sum(not pod.is_finished for pod in world.pods.values())
+    assert live <= size
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_gang_left_alone_starts(size):
+    world = World(size)
+    for _ in range(size):
+        world.create()
+    world.step(lost=False)
+    world.lease()
+    world.step(lost=False)
+    for number in range(size):
+        world.change(number, "bind")
+    world.step(lost=False)
+    assert all(not pod.gates and pod.node for pod in world.pods.values())
+    assert len({pod.node for pod in world.pods.values()}) == size
+    assert {member.uid for member in world.hold.joined} == set(world.pods)
+
+
+def test_what_a_group_asks_is_what_its_pods_say():
+    group = a_group(PAIR)
+    assert grouprequest.ask(group, group.members, opened(PAIR)[1].request_id).gang == opened(PAIR)[1]
