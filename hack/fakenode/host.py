@@ -250,6 +250,7 @@ def _now() -> datetime.datetime:
 
 
 def _write_boot(root: pathlib.Path, at: datetime.datetime) -> None:
+    (root / "proc" / proctable.BOOT_FILE).write_text(str(int(at.timestamp())))
     (root / "proc/stat").write_text(f"cpu  1 0 1 1 0 0 0 0 0 0\nbtime {int(at.timestamp())}\nprocesses 4242\n")
     (root / "proc/uptime").write_text(f"{(_now() - at).total_seconds():.2f} 0.00\n")
     (root / "proc/sys/kernel/random/boot_id").write_text(f"{uuid_module.uuid4()}\n")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from hack import fakenvml
 from hack.fakenode import host, proctable
 from hack.soak.injuries import NOTHING, Hurt, Injury, Shows, shows
+from hack.soak.oracle import PLANES
 from hack.soak.world import MIG_LAYOUT, World
 
 _LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -51,9 +52,7 @@ def _failing(error: str, fn: str, cause: str, *, verdict: str) -> Callable[[Worl
     """A call about a GPU that fails: nobody can say anything about the node's resource."""
 
     def hurt(world: World, gpu: int) -> _Parts:
-        said = dataclasses.replace(
-            shows(cause, verdict=verdict), through=frozenset({"agent", "reader", "driver", "kubelet"})
-        )
+        said = dataclasses.replace(shows(cause, verdict=verdict), through=PLANES - {"api"})
         return world.add_fault(fakenvml.Fault(fn=fn, gpu=gpu, error=error)), said
 
     return _on_gpu(hurt)

@@ -98,9 +98,10 @@ def _capped(most: int, least: int, ceiling: int) -> tuple[int, int, str]:
     return min(most, ceiling), min(least, ceiling), f"the kubelet refuses beyond {ceiling}"
 
 
-def readable(facts: Facts) -> frozenset[str]:
+def readable(facts: Facts, now: float, time_scale: float) -> frozenset[str]:
     """Return the planes through which somebody can see; none while a marker or a flapping part clouds everything."""
-    if facts.unsure or facts.is_restless or facts.marker_at is not None:
+    is_old = facts.ceiling is not None and (now - facts.rejected_at) * time_scale > RECENT_SECONDS / 2
+    if facts.unsure or facts.is_restless or facts.marker_at is not None or is_old:
         return frozenset()
     return PLANES - {plane for plane, _ in _unreadable(facts)}
 

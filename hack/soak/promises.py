@@ -170,8 +170,8 @@ def _node_gone(world: World) -> Hurt:
     return Hurt(mend=lambda: world.edit_slice("node", None), shows=_blinding(shows("NodeSliceUnreadable"), "api"))
 
 
-def _status(more: int, verdict: str) -> Callable[[World], Hurt]:
-    """The Node says more, or less, than the kubelet (S4)."""
+def _status(more: int) -> Callable[[World], Hurt]:
+    """The Node says more, or less, than the kubelet (S4, E7)."""
 
     def edit(content: kube.NodeSlice) -> kube.NodeSlice:
         assert isinstance(content.node_object, Known)
@@ -182,7 +182,7 @@ def _status(more: int, verdict: str) -> Callable[[World], Hurt]:
     def inflict(world: World) -> Hurt:
         world.edit_slice("node", edit)
         return Hurt(
-            mend=lambda: world.edit_slice("node", None), shows=shows("NodeStatusStale", verdict=verdict, wait=30)
+            mend=lambda: world.edit_slice("node", None), shows=shows("NodeStatusStale", "UnhealthyInAllocatableApi")
         )
 
     return inflict
@@ -420,8 +420,8 @@ INJURIES = (
     Injury(name="kubelet absent", group="H", inflict=_refusing(kubeletstate.SocketState.ABSENT), touches=_KUBELET),
     Injury(name="kubelet killed", group="X", inflict=_kubelet_killed, touches=_KUBELET),
     Injury(name="node gone", group="H", inflict=_node_gone, touches=_NODE | _POD),
-    Injury(name="node says more", group="A", inflict=_status(2, "OVER"), touches=_BOTH),
-    Injury(name="node says less", group="A", inflict=_status(-2, "UNDER"), touches=_BOTH),
+    Injury(name="node says more", group="A", inflict=_status(2), touches=_BOTH),
+    Injury(name="node says less", group="A", inflict=_status(-2), touches=_BOTH),
     Injury(name="ghost resource", group="C", inflict=_ghost, touches=_BOTH),
     Injury(
         name="driver upgrade announced",

@@ -14,6 +14,7 @@ import pathlib
 import random
 import sys
 import time
+import traceback
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from typing import Any
 
@@ -192,7 +193,11 @@ async def run(wanted: int, minutes: float, nodes: int, seed: int, keep: pathlib.
             publisher = Publisher(fleet.cluster_file)
             courses = courses_of(fleet, publisher, tally, Patience())
             drives = [course.run(wanted, began + minutes * 60) for course in courses]
-            await Soak(fleet, publisher, courses, tally, wanted).run(drives)
+            try:
+                await Soak(fleet, publisher, courses, tally, wanted).run(drives)
+            except Exception as error:  # noqa: BLE001 -- the soak's own fault; what it has counted is worth telling
+                traceback.print_exception(error)
+                tally.crashes.append(f"the soak itself: {error!r}")
             tally.crashes += tracebacks(fleet)
     return {
         "bench": "soak",
