@@ -76,12 +76,12 @@ _COLD = {
     "kube-apiserver": 340,
     "kube-controller-manager": 115,
     "kube-scheduler": 11,
-    "jobset": 75,
-    "kueue": 150,
-    "kubelet": 60,
-    "containerd": 90,
-    "containerd-shim-runc-v2": 10,
-    "ctr": 10,
+    "jobset": 138,
+    "kueue": 223,
+    "kubelet": 48,
+    "containerd": 83,
+    "containerd-shim-runc-v2": 4,
+    "ctr": 20,
 }
 
 _KUBERNETES_STAMPS = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
