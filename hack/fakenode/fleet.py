@@ -48,14 +48,14 @@ class Fleet:
         *,
         scale: float,
         settings: Mapping[str, str] | None = None,
-        node_ttl_seconds: float | None = None,
+        admitter_settings: Mapping[str, str] | None = None,
     ) -> None:
         fakenvml.build()
         self.folder = folder
         self.nodes = {node.name: node for node in nodes}
         self.scale = scale
         self._extra = dict(settings or {})
-        self._node_ttl_seconds = node_ttl_seconds or max(1.0, 15 * scale)
+        self._admitter_extra = dict(admitter_settings or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._starting = threading.Lock()
         self._is_over = False
@@ -115,11 +115,12 @@ class Fleet:
                 "--name", "admitter", "--listen", self.address, "--cluster-file", str(self.cluster_file),
                 "--state-dir", str(self.folder / "state"), "--decision-log", str(self.folder / "decisions.jsonl"),
                 "--metrics-address", f"127.0.0.1:{self.metrics['admitter']}",
-                "--node-ttl-seconds", str(self._node_ttl_seconds),
+                "--node-ttl-seconds", str(max(1.0, 15 * self.scale)),
                 "--heartbeat-seconds", str(max(0.25, 5 * self.scale)),
                 "--lease-grace-seconds", str(max(2.0, 60 * self.scale)),
                 "--replan-patience-seconds", str(max(0.5, 15 * self.scale)),
                 *_tls_flags(self._admitter_files),
+                *(text for flag in self._admitter_extra.items() for text in flag),
             ],
             dict(os.environ),
         )  # fmt: skip

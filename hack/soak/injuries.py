@@ -42,6 +42,16 @@ def shows(*causes: str, verdict: str = "", wait: float = 0.0, devices: tuple[str
     return Shows(causes=frozenset(causes), verdict=verdict, wait_seconds=wait, devices=frozenset(devices))
 
 
+def shows_of_node(*causes: str, verdict: str = "", wait: float = 0.0) -> Shows:
+    """Return what must be said whether or not anything is advertised."""
+    return without(shows(*causes, verdict=verdict, wait=wait), "promise")
+
+
+def without(shown: Shows, *planes: str) -> Shows:
+    """Return what must be said though these planes cannot be read: the injury itself may be why."""
+    return dataclasses.replace(shown, through=shown.through - set(planes))
+
+
 NOTHING = Shows()
 
 

@@ -5,7 +5,6 @@ stays new.
 """
 
 import contextlib
-import dataclasses
 import datetime
 import json
 import re
@@ -15,8 +14,7 @@ from collections.abc import Callable
 
 from hack import fakenvml
 from hack.fakenode import host, kubeletstate
-from hack.soak.injuries import Hurt, Injury, Shows, shows
-from hack.soak.oracle import PLANES
+from hack.soak.injuries import Hurt, Injury, Shows, shows_of_node, without
 from hack.soak.world import World
 
 _SESSION = frozenset({"session"})
@@ -25,10 +23,6 @@ _GOOD_CHECKPOINT = b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{}},"Che
 _BAD_CHECKPOINTS = (b"\xff\xfe\x00", _GOOD_CHECKPOINT[:31], b"[1,2]", b'{"Data":7}', b"")
 _SILENT = Shows(is_stale=True, through=frozenset())
 _TIME = re.compile(r'"(\d{4}-\d\d-\d\dT[0-9:.]+)Z"')
-
-
-def _blinding(shown: Shows, *planes: str) -> Shows:
-    return dataclasses.replace(shown, through=PLANES - {"promise", *planes})
 
 
 # -- processes
@@ -48,7 +42,7 @@ def _reader_stopped(world: World) -> Hurt:
         world.switches.reader = True
         world.unsettle()
 
-    return Hurt(mend=mend, shows=_blinding(shows("NvmlHangGsp", "NvmlUnreadable", "GpuUnreadable"), "reader"))
+    return Hurt(mend=mend, shows=without(shows_of_node("NvmlHangGsp", "NvmlUnreadable", "GpuUnreadable"), "reader"))
 
 
 def _agent_killed(world: World) -> Hurt:
@@ -126,8 +120,10 @@ def _rebooted(world: World) -> Hurt:
 
     return Hurt(
         mend=mend,
-        shows=_blinding(
-            shows("KubeletRestartZeroWindow", "NodeReadyBeforeGpu", "RebootAdmissionRace", "KubeletRestartAllocFlash")
+        shows=without(
+            shows_of_node(
+                "KubeletRestartZeroWindow", "NodeReadyBeforeGpu", "RebootAdmissionRace", "KubeletRestartAllocFlash"
+            )
         ),
     )
 
@@ -145,7 +141,7 @@ def _away(how: Callable[[World], None], back: Callable[[World], None], *causes: 
             back(world)
             world.unsettle()
 
-        return Hurt(mend=mend, shows=_blinding(shows(*causes), "driver"))
+        return Hurt(mend=mend, shows=without(shows_of_node(*causes), "driver"))
 
     return inflict
 
@@ -197,7 +193,7 @@ def _device_file(*names: str) -> Callable[[World], Hurt]:
             world.missing.discard(name)
             host.add_device_file(world.root, name)
 
-        return Hurt(mend=mend, shows=shows("DeviceFilesMissing"))
+        return Hurt(mend=mend, shows=shows_of_node("DeviceFilesMissing"))
 
     return inflict
 
@@ -208,7 +204,7 @@ def _checkpoint(world: World) -> Hurt:
     def mend() -> None:
         world.overwrite(world.node.checkpoint, _GOOD_CHECKPOINT)
 
-    return Hurt(mend=mend, shows=_blinding(Shows(unverified="kubelet.checkpoint")))
+    return Hurt(mend=mend, shows=without(Shows(unverified="kubelet.checkpoint"), "promise"))
 
 
 def _kernel_log(world: World) -> Hurt:

@@ -21,7 +21,7 @@ from typing import Any
 from hack.bench import footprint, running
 from hack.fakenode.fleet import Fleet
 from hack.fakenode.node import FakeNode
-from hack.soak import devices, programs, promises
+from hack.soak import devices, programs, promises, records
 from hack.soak.course import Course
 from hack.soak.injuries import Injury
 from hack.soak.tally import Tally
@@ -39,11 +39,13 @@ SETTINGS = {
     "--kubelet-deadline-seconds": "1",
     "--slice-grace-seconds": "3",
 }
-NODE_TTL_SECONDS = 3.0
+NO_BREAKER = {"--breaker-least-nodes": "100000"}
+"""A fleet in which most nodes are broken on purpose is what the breaker is there to hold (design.md section 6)."""
+ADMITTER = {**NO_BREAKER, "--node-ttl-seconds": "3"}
 MACHINES = ("hgx-h100", "l40s", "gb200-mig", "t4", "hgx-h100", "dgx-a100", "gb200-mig", "gb200")
 ELDERS = 2
 """Nodes whose agent and reader are never ended: the memory of these is followed."""
-INJURIES: tuple[Injury, ...] = (*devices.INJURIES, *promises.INJURIES, *programs.INJURIES)
+INJURIES: tuple[Injury, ...] = (*devices.INJURIES, *promises.INJURIES, *records.INJURIES, *programs.INJURIES)
 LOOK_SECONDS = 0.1
 WEIGH_SECONDS = 10.0
 SAY_SECONDS = 30.0
@@ -187,7 +189,7 @@ async def run(wanted: int, minutes: float, nodes: int, seed: int, keep: pathlib.
     tally = Tally(seed=seed, folder=keep, time_scale=TIME_SCALE)
     with running.scratch("muster-soak-") as folder:
         machines = [_machine(folder, number) for number in range(nodes)]
-        fleet = Fleet(folder, machines, scale=1 / TIME_SCALE, settings=SETTINGS, node_ttl_seconds=NODE_TTL_SECONDS)
+        fleet = Fleet(folder, machines, scale=1 / TIME_SCALE, settings=SETTINGS, admitter_settings=ADMITTER)
         with running.ending(fleet):
             fleet.start()
             publisher = Publisher(fleet.cluster_file)

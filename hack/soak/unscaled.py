@@ -45,7 +45,7 @@ async def run(seed: int, minutes: float, keep: pathlib.Path) -> dict[str, Any]:
     verdicts: dict[str, list[float]] = {}
     with running.scratch("muster-soak-") as folder:
         machines = [FakeNode(folder, f"soak-{number}") for number in range(len(TEN))]
-        fleet = Fleet(folder, machines, scale=1)
+        fleet = Fleet(folder, machines, scale=1, admitter_settings=scaled.NO_BREAKER)
         with running.ending(fleet):
             fleet.start()
             publisher = Publisher(fleet.cluster_file)
