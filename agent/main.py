@@ -1,4 +1,4 @@
-"""The program `muster-agent`: run, read, capture, replay, release.
+"""The program `muster-agent`: run, read, warm, capture, replay, release.
 
 Each command imports what it needs when it is called: the reader must stay small, and so must not carry the agent's stack.
 Exit status: 0 fine, 1 something is wrong with the node or the program, 2 bad input, 3 no agent answered.
@@ -15,6 +15,7 @@ import click
 
 from agent import config
 from agent.reader import config as reader_config
+from agent.warmer import config as warmer_config
 from muster import settings
 
 T = TypeVar("T")
@@ -51,6 +52,18 @@ def read(**flags: str | None) -> None:
     except OSError as error:
         click.echo(f"--socket: {made.socket}: {error.strerror or error}", err=True)
         sys.exit(BAD_INPUT)
+
+
+@main.command()
+@settings.options(warmer_config.WarmerConfig, warmer_config.PREFIX)
+def warm(**flags: str | None) -> None:
+    """Be the warmer: the only one that opens containerd's socket."""
+    made = _checked(lambda: warmer_config.from_flags(flags, os.environ))
+    from agent import logs  # noqa: PLC0415 -- see the module's docstring
+    from agent.warmer import command  # noqa: PLC0415
+
+    logs.configure("info")
+    sys.exit(_checked(lambda: command.run(made)))
 
 
 _CONTROL_SOCKET = click.option(

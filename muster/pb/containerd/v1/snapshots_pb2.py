@@ -27,7 +27,7 @@ from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontainerd/v1/snapshots.proto\x12 containerd.services.snapshots.v1\x1a\x19\x63ontainerd/v1/types.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x02\n\x04Info\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x34\n\x04kind\x18\x03 \x01(\x0e\x32&.containerd.services.snapshots.v1.Kind\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x42\n\x06labels\x18\x06 \x03(\x0b\x32\x32.containerd.services.snapshots.v1.Info.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc9\x01\n\x13ViewSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06parent\x18\x03 \x01(\t\x12Q\n\x06labels\x18\x04 \x03(\x0b\x32\x41.containerd.services.snapshots.v1.ViewSnapshotRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"?\n\x14ViewSnapshotResponse\x12\'\n\x06mounts\x18\x01 \x03(\x0b\x32\x17.containerd.types.Mount\"1\n\rMountsRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"9\n\x0eMountsResponse\x12\'\n\x06mounts\x18\x01 \x03(\x0b\x32\x17.containerd.types.Mount\"9\n\x15RemoveSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"7\n\x13StatSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"L\n\x14StatSnapshotResponse\x12\x34\n\x04info\x18\x01 \x01(\x0b\x32&.containerd.services.snapshots.v1.Info\"<\n\x14ListSnapshotsRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0f\n\x07\x66ilters\x18\x02 \x03(\t\"M\n\x15ListSnapshotsResponse\x12\x34\n\x04info\x18\x01 \x03(\x0b\x32&.containerd.services.snapshots.v1.Info\"0\n\x0cUsageRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"-\n\rUsageResponse\x12\x0c\n\x04size\x18\x01 \x01(\x03\x12\x0e\n\x06inodes\x18\x02 \x01(\x03*8\n\x04Kind\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04VIEW\x10\x01\x12\n\n\x06\x41\x43TIVE\x10\x02\x12\r\n\tCOMMITTED\x10\x03\x32\xa6\x05\n\tSnapshots\x12u\n\x04View\x12\x35.containerd.services.snapshots.v1.ViewSnapshotRequest\x1a\x36.containerd.services.snapshots.v1.ViewSnapshotResponse\x12k\n\x06Mounts\x12/.containerd.services.snapshots.v1.MountsRequest\x1a\x30.containerd.services.snapshots.v1.MountsResponse\x12Y\n\x06Remove\x12\x37.containerd.services.snapshots.v1.RemoveSnapshotRequest\x1a\x16.google.protobuf.Empty\x12u\n\x04Stat\x12\x35.containerd.services.snapshots.v1.StatSnapshotRequest\x1a\x36.containerd.services.snapshots.v1.StatSnapshotResponse\x12y\n\x04List\x12\x36.containerd.services.snapshots.v1.ListSnapshotsRequest\x1a\x37.containerd.services.snapshots.v1.ListSnapshotsResponse0\x01\x12h\n\x05Usage\x12..containerd.services.snapshots.v1.UsageRequest\x1a/.containerd.services.snapshots.v1.UsageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x63ontainerd/v1/snapshots.proto\x12 containerd.services.snapshots.v1\x1a\x19\x63ontainerd/v1/types.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x02\n\x04Info\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06parent\x18\x02 \x01(\t\x12\x34\n\x04kind\x18\x03 \x01(\x0e\x32&.containerd.services.snapshots.v1.Kind\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x42\n\x06labels\x18\x06 \x03(\x0b\x32\x32.containerd.services.snapshots.v1.Info.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xcf\x01\n\x16PrepareSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06parent\x18\x03 \x01(\t\x12T\n\x06labels\x18\x04 \x03(\x0b\x32\x44.containerd.services.snapshots.v1.PrepareSnapshotRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"B\n\x17PrepareSnapshotResponse\x12\'\n\x06mounts\x18\x01 \x03(\x0b\x32\x17.containerd.types.Mount\"\xcb\x01\n\x15\x43ommitSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12S\n\x06labels\x18\x04 \x03(\x0b\x32\x43.containerd.services.snapshots.v1.CommitSnapshotRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc9\x01\n\x13ViewSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06parent\x18\x03 \x01(\t\x12Q\n\x06labels\x18\x04 \x03(\x0b\x32\x41.containerd.services.snapshots.v1.ViewSnapshotRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"?\n\x14ViewSnapshotResponse\x12\'\n\x06mounts\x18\x01 \x03(\x0b\x32\x17.containerd.types.Mount\"1\n\rMountsRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"9\n\x0eMountsResponse\x12\'\n\x06mounts\x18\x01 \x03(\x0b\x32\x17.containerd.types.Mount\"9\n\x15RemoveSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"7\n\x13StatSnapshotRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"L\n\x14StatSnapshotResponse\x12\x34\n\x04info\x18\x01 \x01(\x0b\x32&.containerd.services.snapshots.v1.Info\"<\n\x14ListSnapshotsRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0f\n\x07\x66ilters\x18\x02 \x03(\t\"M\n\x15ListSnapshotsResponse\x12\x34\n\x04info\x18\x01 \x03(\x0b\x32&.containerd.services.snapshots.v1.Info\"0\n\x0cUsageRequest\x12\x13\n\x0bsnapshotter\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"-\n\rUsageResponse\x12\x0c\n\x04size\x18\x01 \x01(\x03\x12\x0e\n\x06inodes\x18\x02 \x01(\x03*8\n\x04Kind\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04VIEW\x10\x01\x12\n\n\x06\x41\x43TIVE\x10\x02\x12\r\n\tCOMMITTED\x10\x03\x32\x81\x07\n\tSnapshots\x12~\n\x07Prepare\x12\x38.containerd.services.snapshots.v1.PrepareSnapshotRequest\x1a\x39.containerd.services.snapshots.v1.PrepareSnapshotResponse\x12Y\n\x06\x43ommit\x12\x37.containerd.services.snapshots.v1.CommitSnapshotRequest\x1a\x16.google.protobuf.Empty\x12u\n\x04View\x12\x35.containerd.services.snapshots.v1.ViewSnapshotRequest\x1a\x36.containerd.services.snapshots.v1.ViewSnapshotResponse\x12k\n\x06Mounts\x12/.containerd.services.snapshots.v1.MountsRequest\x1a\x30.containerd.services.snapshots.v1.MountsResponse\x12Y\n\x06Remove\x12\x37.containerd.services.snapshots.v1.RemoveSnapshotRequest\x1a\x16.google.protobuf.Empty\x12u\n\x04Stat\x12\x35.containerd.services.snapshots.v1.StatSnapshotRequest\x1a\x36.containerd.services.snapshots.v1.StatSnapshotResponse\x12y\n\x04List\x12\x36.containerd.services.snapshots.v1.ListSnapshotsRequest\x1a\x37.containerd.services.snapshots.v1.ListSnapshotsResponse0\x01\x12h\n\x05Usage\x12..containerd.services.snapshots.v1.UsageRequest\x1a/.containerd.services.snapshots.v1.UsageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,38 +36,52 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_INFO_LABELSENTRY']._loaded_options = None
   _globals['_INFO_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_PREPARESNAPSHOTREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_PREPARESNAPSHOTREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_COMMITSNAPSHOTREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_COMMITSNAPSHOTREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_VIEWSNAPSHOTREQUEST_LABELSENTRY']._loaded_options = None
   _globals['_VIEWSNAPSHOTREQUEST_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_KIND']._serialized_start=1271
-  _globals['_KIND']._serialized_end=1327
+  _globals['_KIND']._serialized_start=1755
+  _globals['_KIND']._serialized_end=1811
   _globals['_INFO']._serialized_start=157
   _globals['_INFO']._serialized_end=458
   _globals['_INFO_LABELSENTRY']._serialized_start=413
   _globals['_INFO_LABELSENTRY']._serialized_end=458
-  _globals['_VIEWSNAPSHOTREQUEST']._serialized_start=461
-  _globals['_VIEWSNAPSHOTREQUEST']._serialized_end=662
+  _globals['_PREPARESNAPSHOTREQUEST']._serialized_start=461
+  _globals['_PREPARESNAPSHOTREQUEST']._serialized_end=668
+  _globals['_PREPARESNAPSHOTREQUEST_LABELSENTRY']._serialized_start=413
+  _globals['_PREPARESNAPSHOTREQUEST_LABELSENTRY']._serialized_end=458
+  _globals['_PREPARESNAPSHOTRESPONSE']._serialized_start=670
+  _globals['_PREPARESNAPSHOTRESPONSE']._serialized_end=736
+  _globals['_COMMITSNAPSHOTREQUEST']._serialized_start=739
+  _globals['_COMMITSNAPSHOTREQUEST']._serialized_end=942
+  _globals['_COMMITSNAPSHOTREQUEST_LABELSENTRY']._serialized_start=413
+  _globals['_COMMITSNAPSHOTREQUEST_LABELSENTRY']._serialized_end=458
+  _globals['_VIEWSNAPSHOTREQUEST']._serialized_start=945
+  _globals['_VIEWSNAPSHOTREQUEST']._serialized_end=1146
   _globals['_VIEWSNAPSHOTREQUEST_LABELSENTRY']._serialized_start=413
   _globals['_VIEWSNAPSHOTREQUEST_LABELSENTRY']._serialized_end=458
-  _globals['_VIEWSNAPSHOTRESPONSE']._serialized_start=664
-  _globals['_VIEWSNAPSHOTRESPONSE']._serialized_end=727
-  _globals['_MOUNTSREQUEST']._serialized_start=729
-  _globals['_MOUNTSREQUEST']._serialized_end=778
-  _globals['_MOUNTSRESPONSE']._serialized_start=780
-  _globals['_MOUNTSRESPONSE']._serialized_end=837
-  _globals['_REMOVESNAPSHOTREQUEST']._serialized_start=839
-  _globals['_REMOVESNAPSHOTREQUEST']._serialized_end=896
-  _globals['_STATSNAPSHOTREQUEST']._serialized_start=898
-  _globals['_STATSNAPSHOTREQUEST']._serialized_end=953
-  _globals['_STATSNAPSHOTRESPONSE']._serialized_start=955
-  _globals['_STATSNAPSHOTRESPONSE']._serialized_end=1031
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=1033
-  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=1093
-  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_start=1095
-  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_end=1172
-  _globals['_USAGEREQUEST']._serialized_start=1174
-  _globals['_USAGEREQUEST']._serialized_end=1222
-  _globals['_USAGERESPONSE']._serialized_start=1224
-  _globals['_USAGERESPONSE']._serialized_end=1269
-  _globals['_SNAPSHOTS']._serialized_start=1330
-  _globals['_SNAPSHOTS']._serialized_end=2008
+  _globals['_VIEWSNAPSHOTRESPONSE']._serialized_start=1148
+  _globals['_VIEWSNAPSHOTRESPONSE']._serialized_end=1211
+  _globals['_MOUNTSREQUEST']._serialized_start=1213
+  _globals['_MOUNTSREQUEST']._serialized_end=1262
+  _globals['_MOUNTSRESPONSE']._serialized_start=1264
+  _globals['_MOUNTSRESPONSE']._serialized_end=1321
+  _globals['_REMOVESNAPSHOTREQUEST']._serialized_start=1323
+  _globals['_REMOVESNAPSHOTREQUEST']._serialized_end=1380
+  _globals['_STATSNAPSHOTREQUEST']._serialized_start=1382
+  _globals['_STATSNAPSHOTREQUEST']._serialized_end=1437
+  _globals['_STATSNAPSHOTRESPONSE']._serialized_start=1439
+  _globals['_STATSNAPSHOTRESPONSE']._serialized_end=1515
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_start=1517
+  _globals['_LISTSNAPSHOTSREQUEST']._serialized_end=1577
+  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_start=1579
+  _globals['_LISTSNAPSHOTSRESPONSE']._serialized_end=1656
+  _globals['_USAGEREQUEST']._serialized_start=1658
+  _globals['_USAGEREQUEST']._serialized_end=1706
+  _globals['_USAGERESPONSE']._serialized_start=1708
+  _globals['_USAGERESPONSE']._serialized_end=1753
+  _globals['_SNAPSHOTS']._serialized_start=1814
+  _globals['_SNAPSHOTS']._serialized_end=2711
 # @@protoc_insertion_point(module_scope)

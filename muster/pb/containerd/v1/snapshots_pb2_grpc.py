@@ -35,6 +35,16 @@ class SnapshotsStub:
         Args:
             channel: A grpc.Channel.
         """
+        self.Prepare = channel.unary_unary(
+                '/containerd.services.snapshots.v1.Snapshots/Prepare',
+                request_serializer=containerd_dot_v1_dot_snapshots__pb2.PrepareSnapshotRequest.SerializeToString,
+                response_deserializer=containerd_dot_v1_dot_snapshots__pb2.PrepareSnapshotResponse.FromString,
+                _registered_method=True)
+        self.Commit = channel.unary_unary(
+                '/containerd.services.snapshots.v1.Snapshots/Commit',
+                request_serializer=containerd_dot_v1_dot_snapshots__pb2.CommitSnapshotRequest.SerializeToString,
+                response_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                _registered_method=True)
         self.View = channel.unary_unary(
                 '/containerd.services.snapshots.v1.Snapshots/View',
                 request_serializer=containerd_dot_v1_dot_snapshots__pb2.ViewSnapshotRequest.SerializeToString,
@@ -69,6 +79,18 @@ class SnapshotsStub:
 
 class SnapshotsServicer:
     """Missing associated documentation comment in .proto file."""
+
+    def Prepare(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Commit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def View(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -109,6 +131,16 @@ class SnapshotsServicer:
 
 def add_SnapshotsServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Prepare': grpc.unary_unary_rpc_method_handler(
+                    servicer.Prepare,
+                    request_deserializer=containerd_dot_v1_dot_snapshots__pb2.PrepareSnapshotRequest.FromString,
+                    response_serializer=containerd_dot_v1_dot_snapshots__pb2.PrepareSnapshotResponse.SerializeToString,
+            ),
+            'Commit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Commit,
+                    request_deserializer=containerd_dot_v1_dot_snapshots__pb2.CommitSnapshotRequest.FromString,
+                    response_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            ),
             'View': grpc.unary_unary_rpc_method_handler(
                     servicer.View,
                     request_deserializer=containerd_dot_v1_dot_snapshots__pb2.ViewSnapshotRequest.FromString,
@@ -149,6 +181,60 @@ def add_SnapshotsServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class Snapshots:
     """Missing associated documentation comment in .proto file."""
+
+    @staticmethod
+    def Prepare(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/containerd.services.snapshots.v1.Snapshots/Prepare',
+            containerd_dot_v1_dot_snapshots__pb2.PrepareSnapshotRequest.SerializeToString,
+            containerd_dot_v1_dot_snapshots__pb2.PrepareSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Commit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/containerd.services.snapshots.v1.Snapshots/Commit',
+            containerd_dot_v1_dot_snapshots__pb2.CommitSnapshotRequest.SerializeToString,
+            google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def View(request,

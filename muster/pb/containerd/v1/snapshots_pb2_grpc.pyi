@@ -32,6 +32,8 @@ class SnapshotsStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SnapshotsAsyncStub: ...
+    Prepare: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.PrepareSnapshotRequest, _snapshots_pb2.PrepareSnapshotResponse]
+    Commit: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.CommitSnapshotRequest, _empty_pb2.Empty]
     View: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.ViewSnapshotRequest, _snapshots_pb2.ViewSnapshotResponse]
     Mounts: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.MountsRequest, _snapshots_pb2.MountsResponse]
     Remove: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.RemoveSnapshotRequest, _empty_pb2.Empty]
@@ -42,6 +44,8 @@ class SnapshotsStub:
 @_typing.type_check_only
 class SnapshotsAsyncStub(SnapshotsStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
+    Prepare: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.PrepareSnapshotRequest, _snapshots_pb2.PrepareSnapshotResponse]  # type: ignore[assignment]
+    Commit: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.CommitSnapshotRequest, _empty_pb2.Empty]  # type: ignore[assignment]
     View: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.ViewSnapshotRequest, _snapshots_pb2.ViewSnapshotResponse]  # type: ignore[assignment]
     Mounts: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.MountsRequest, _snapshots_pb2.MountsResponse]  # type: ignore[assignment]
     Remove: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.RemoveSnapshotRequest, _empty_pb2.Empty]  # type: ignore[assignment]
@@ -50,6 +54,20 @@ class SnapshotsAsyncStub(SnapshotsStub):
     Usage: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.UsageRequest, _snapshots_pb2.UsageResponse]  # type: ignore[assignment]
 
 class SnapshotsServicer(metaclass=_abc_1.ABCMeta):
+    @_abc_1.abstractmethod
+    def Prepare(
+        self,
+        request: _snapshots_pb2.PrepareSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.PrepareSnapshotResponse, _abc.Awaitable[_snapshots_pb2.PrepareSnapshotResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Commit(
+        self,
+        request: _snapshots_pb2.CommitSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_empty_pb2.Empty, _abc.Awaitable[_empty_pb2.Empty]]: ...
+
     @_abc_1.abstractmethod
     def View(
         self,

@@ -1,0 +1,335 @@
+"""The warmer's loop: look, plan, act, tell.
+
+In: containerd, registries, what is wanted. Out: images pulled, leases kept or let go, and the newest NodeWarmth.
+
+Invariants: one pull at a time. A pull is cancelled the moment the node gets busy, and its lease stays. Nothing here waits
+for a registry or for containerd without beside it the loop going on. When containerd goes away every event since is
+lost, so the next connection begins with a whole look; until then the report says that it is old.
+
+Not here: what to do (core/warmplan.py), how to pull (pull.py), what is known (estate.py).
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+
+from agent.clock import Clock
+from agent.core import warmplan, warmth
+from agent.core.warmplan import Candidate, Plan
+from agent.model.warm import Failure, Image, Limits, Platform, Reason, Reference, StoreFacts, Wanted
+from agent.warmer import estate, pull, resolve
+from agent.warmer.busy import Busy
+from agent.warmer.client import CallFailed, Client
+from agent.warmer.config import WarmerConfig
+from agent.warmer.journal import Journal
+from agent.warmer.keeping import Keeper
+from agent.warmer.registry import RegistryFailed
+from muster.model import warmth as told
+from muster.model.warmth import Hold, Level, NodeWarmth, PullState
+
+_log = logging.getLogger("muster.warmer")
+
+PULLING_SECONDS = 1.0
+"""Between two looks while a pull runs: its progress is told."""
+OTHERS_SECONDS = 0.1
+"""Between two looks at others' ingests while a pull of ours runs: a small pull is over in 0.26 s (images.md section 6)."""
+RECONNECT_SECONDS = (0.2, 5.0)
+
+
+class Engine:
+    """Belongs to one event loop."""
+
+    def __init__(
+        self,
+        config: WarmerConfig,
+        *,
+        runtime: Client,
+        resolver: resolve.Resolver,
+        ways: pull.Ways,
+        known: estate.Estate,
+        platform: Platform,
+        limits: Limits,
+        journal: Journal,
+        clock: Clock,
+    ) -> None:
+        self._config, self._runtime, self._resolver, self._ways = config, runtime, resolver, ways
+        self._estate, self._platform, self._limits, self._journal = known, platform, limits, journal
+        self._clock = clock
+        self._keeper = Keeper(config, runtime, limits, clock)
+        self.busy = Busy(config.quiet_seconds, clock.monotonic)
+        self.warmth: NodeWarmth | None = None
+        self.version = 0
+        self.fetched_bytes = 0
+        """By our own downloads, of all pulls."""
+        self.yields = 0
+        self._told = asyncio.Condition()
+        self._wake = asyncio.Event()
+        self._is_away = ""
+        self._facts: StoreFacts | None = None
+        self._pulling: tuple[Candidate, pull.Pull, asyncio.Task[None]] | None = None
+        self._resolving: asyncio.Task[None] | None = None
+        self._paused: set[str] = set()
+
+    # -- what others ask
+
+    def hint(self, wanted: tuple[Wanted, ...]) -> None:
+        """Take what the admitter wants: it replaces what it wanted before."""
+        if wanted != self._estate.hinted:
+            self._estate.hinted = wanted
+            self._wake.set()
+
+    async def resolve(self, reference: Reference) -> str | Failure:
+        """Ask what a reference is now; its digest, or why there is none."""
+        held = self._estate.host_holds.get(reference.host, 0.0)
+        if held > self._clock.monotonic():
+            return Failure(reason=Reason.HOST_HELD, detail=f"{reference.host}", attempts=0, retry_at=held)
+        try:
+            resolution = await self._resolver.resolve(reference, self._facts or StoreFacts(), self._clock.utc())
+        except RegistryFailed as error:
+            return self._estate.failed(reference, error.reason, error.detail, error.retry_after)
+        return resolution.root.digest
+
+    async def newer(self, version: int) -> tuple[int, NodeWarmth]:
+        """Wait for a report after the one of that version."""
+        async with self._told:
+            await self._told.wait_for(lambda: self.version > version)
+            assert self.warmth is not None
+            return self.version, self.warmth
+
+    # -- the loop
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        tasks = [
+            asyncio.create_task(self._follow(), name="events"),
+            asyncio.create_task(self._cycles(), name="cycles"),
+            asyncio.create_task(self._mind_others(), name="others"),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            extra = [
+                each for each in (self._resolving, self._pulling[2] if self._pulling else None) if each is not None
+            ]
+            for task in (*tasks, *extra):
+                task.cancel()
+            await asyncio.gather(*tasks, *extra, return_exceptions=True)
+            self._journal.close()
+
+    async def _follow(self) -> None:
+        """Follow containerd's events; after each break, all of it is looked at again."""
+        pause = RECONNECT_SECONDS[0]
+        while True:
+            try:
+                async for event in self._runtime.events():
+                    pause = RECONNECT_SECONDS[0]
+                    self.busy.hear(event)
+                    if self._pulling is None or event.is_loss:
+                        self._wake.set()
+            except CallFailed as error:
+                _log.info("containerd's events ended: %s", error.detail[:200])
+            self._wake.set()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, RECONNECT_SECONDS[1])
+
+    async def _cycles(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._cycle()
+                self._is_away = ""
+            except CallFailed as error:
+                await self._lost(error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._patience()):
+                    await self._wake.wait()
+                # What came together is one look.
+                await asyncio.sleep(0.02)
+
+    def _patience(self) -> float:
+        if self._is_away:
+            return 0.5
+        if self._pulling is not None:
+            return PULLING_SECONDS
+        now = self._clock.monotonic()
+        moment = self._estate.next_moment()
+        if self._paused or self.busy.why():
+            moment = min(moment, max(self.busy.quiet_at(), now + 0.2))
+        return max(0.05, min(moment - now, self._config.poll_seconds))
+
+    async def _cycle(self) -> None:
+        if not self._estate.runtime_version or self._is_away:
+            self._estate.runtime_version = await self._runtime.version()
+        facts = await self._ways.survey.read()
+        first = self._facts is None
+        self._facts = facts
+        if first:
+            self.busy.begin(facts.ingests)
+        self.busy.look(facts.ingests)
+        self._reap()
+        self._resolve_due(facts)
+        candidates = await self._estate.candidates(facts)
+        disk = await estate.read_disk(self._runtime, self._config)
+        plan = warmplan.plan(
+            candidates,
+            facts.leases if self._pulling is None else (),
+            disk,
+            self._limits,
+            host_holds=self._estate.host_holds,
+            busy=self.busy.why(),
+            now=self._clock.monotonic(),
+            utc=self._clock.utc(),
+        )
+        await self._act(plan, facts, candidates)
+        for digest in list(self._journal.suspects):
+            image = self._ways.survey.known(digest)
+            if image is not None and image.top in facts.snapshots:
+                self._journal.judged(digest, await self._keeper.snapshot_bytes(image))
+        report = await self._estate.report(
+            facts,
+            candidates,
+            plan,
+            pulls=self._pull_states(),
+            disk=disk,
+            unverified=frozenset(self._journal.suspects),
+            now=self._clock.utc(),
+        )
+        await self._tell(report)
+
+    async def _act(self, plan: Plan, facts: StoreFacts, candidates: tuple[Candidate, ...]) -> None:
+        for lease in plan.release:
+            await self._runtime.delete_lease(lease)
+            _log.info("released the lease of %s", lease.digest)
+            self._wake.set()
+        for lease in plan.renew:
+            await self._keeper.renew(lease)
+        for candidate in plan.pin:
+            await self._keeper.pin(candidate, facts)
+        await self._keeper.unpin(facts, candidates)
+        if plan.pull is not None and self._pulling is None:
+            await self._begin(plan.pull, facts)
+
+    async def _begin(self, candidate: Candidate, facts: StoreFacts) -> None:
+        assert isinstance(candidate.image, Image)
+        ours = [
+            lease for lease in facts.leases if lease.digest == candidate.image.manifest.digest and not lease.is_done
+        ]
+        name = ours[0].id if ours else self._keeper.new_name(candidate.image)
+        credentials = await self._resolver.credentials(
+            candidate.wanted.reference, are_needed=candidate.took_credentials
+        )
+        job = pull.Pull(self._ways, candidate, credentials, name, self._keeper.expires_at())
+        self.busy.is_ours(candidate.image)
+        self._paused.discard(candidate.key)
+        _log.info("pulling %s as %s", candidate.key, candidate.hold.value)
+        task = asyncio.create_task(self._pull(candidate, job, name), name="pull")
+        task.add_done_callback(lambda _: self._wake.set())
+        self._pulling = (candidate, job, task)
+
+    async def _pull(self, candidate: Candidate, job: pull.Pull, lease: str) -> None:
+        await job.run()
+        await self._keeper.settle(job.image, lease, is_shadow=candidate.hold is Hold.SHADOW)
+        taken = await self._keeper.snapshot_bytes(job.image)
+        self._journal.pulled(job.image.manifest.digest, self._clock.utc(), taken)
+
+    def _reap(self) -> None:
+        """Take the end of a pull."""
+        if self._pulling is None or not self._pulling[2].done():
+            return
+        (candidate, job, task), self._pulling = self._pulling, None
+        self.busy.is_ours(None)
+        self.fetched_bytes += job.fetched_bytes
+        for state, rate in job.rates().items():
+            self._estate.rates[state] = rate
+        reference = candidate.wanted.reference
+        match pull.outcome(task):
+            case None:
+                self._estate.succeeded(reference)
+                _log.info("%s is warm", candidate.key)
+            case asyncio.CancelledError():
+                self._paused.add(candidate.key)
+                _log.info("%s is paused: %s", candidate.key, self.busy.why() or "asked to end")
+            case CallFailed() | RegistryFailed() as error:
+                after = error.retry_after if isinstance(error, RegistryFailed) else 0.0
+                self._estate.failed(reference, error.reason, error.detail, after)
+                _log.warning("%s was not pulled: %s", candidate.key, error)
+            case error:
+                self._estate.failed(reference, Reason.PULL_FAILED, repr(error))
+                _log.error("%s was not pulled, by a fault of ours", candidate.key, exc_info=error)
+
+    async def _mind_others(self) -> None:
+        """Stand back the moment somebody else needs the node."""
+        while True:
+            if self._pulling is None:
+                await self.busy.noted.wait()
+                self.busy.noted.clear()
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(OTHERS_SECONDS):
+                    await self.busy.noted.wait()
+            self.busy.noted.clear()
+            with contextlib.suppress(CallFailed):
+                self.busy.look(await self._runtime.list_ingests())
+            if self._pulling is not None and self.busy.why() and not self._pulling[2].done():
+                self.yields += 1
+                self._pulling[2].cancel()
+
+    # -- registries
+
+    def _resolve_due(self, facts: StoreFacts) -> None:
+        """Have one task ask for whatever is due; the loop does not wait for it."""
+        if self._resolving is not None and self._resolving.done():
+            self._resolving.result()
+            self._resolving = None
+        due = self._estate.due()
+        if due and self._resolving is None:
+            self._resolving = asyncio.create_task(self._resolve_all(due, facts), name="resolve")
+            self._resolving.add_done_callback(lambda _: self._wake.set())
+
+    async def _resolve_all(self, due: tuple[Reference, ...], facts: StoreFacts) -> None:
+        for reference in due:
+            if self._estate.host_holds.get(reference.host, 0.0) > self._clock.monotonic():
+                continue
+            try:
+                self._estate.resolved(reference, await self._resolver.resolve(reference, facts, self._clock.utc()))
+            except (RegistryFailed, CallFailed) as error:
+                after = error.retry_after if isinstance(error, RegistryFailed) else 0.0
+                self._estate.failed(reference, error.reason, error.detail, after)
+                _log.warning("%s was not resolved: %s", reference, error)
+            self._wake.set()
+
+    # -- telling
+
+    def _pull_states(self) -> dict[str, PullState]:
+        states = dict.fromkeys(self._paused, PullState.PAUSED)
+        if self._pulling is not None and not self._pulling[2].done():
+            states[self._pulling[0].key] = self._pulling[1].state
+        return states
+
+    async def _lost(self, error: CallFailed) -> None:
+        """Say that what is told is old."""
+        self._is_away = f"{error.reason.value}: {error.detail}"[:300]
+        before = self.warmth or told.NOTHING
+        self._reap()
+        if before.store.problem != self._is_away:
+            _log.warning("containerd does not answer: %s", self._is_away)
+        await self._tell(dataclasses.replace(before, store=dataclasses.replace(before.store, problem=self._is_away)))
+
+    async def _tell(self, report: NodeWarmth) -> None:
+        if self.warmth is not None and told.is_steady(told.diff(self.warmth, report)):
+            return
+        async with self._told:
+            self.warmth, self.version = report, self.version + 1
+            self._told.notify_all()
+
+
+def has_fallen(before: NodeWarmth | None, after: NodeWarmth) -> bool:
+    """True if an image is colder than it was, or the store cannot be read any more."""
+    if before is None:
+        return True
+    levels: dict[str, Level] = {image.key: image.level for image in before.images}
+    is_blind = bool(after.store.problem) and not before.store.problem
+    return is_blind or warmth.is_fall(levels, {image.key: image.level for image in after.images})

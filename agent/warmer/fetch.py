@@ -1,0 +1,192 @@
+"""Download blobs into containerd's content store ourselves, at a limited rate, from where the last try ended.
+
+In: a blob, a registry, a lease. Out: the blob, committed under the lease, its digest checked by containerd.
+
+Invariants: nothing that was written is fetched again, whoever wrote it: the ingest has containerd's own name for the
+blob, so that the kubelet's pull goes on where we stopped, and the other way round. Cancelling gives the ingest's lock
+up at once and keeps its bytes. A blob that turns out wrong is thrown away whole, since nobody knows which part is.
+
+Why not containerd's pull: it has no bandwidth limit (images.md section 6.4c).
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from agent.model.warm import Descriptor, Reason, Reference
+from agent.warmer import client, requests
+from agent.warmer.registry import Blob, Credentials, Registry, RegistryFailed
+
+CHUNK_BYTES = 1024 * 1024
+"""containerd takes messages of up to 16 MiB; a smaller chunk yields sooner."""
+LOCK_RETRY_SECONDS = 0.5
+
+_PREFIXES = (("index", "index-"), ("manifest.list", "index-"), ("manifest", "manifest-"), ("layer", "layer-"))
+_CONFIG_PREFIX = "config-"
+
+
+class Throttle:
+    """A token bucket: so many bytes a second, None: as many as come."""
+
+    def __init__(
+        self,
+        bytes_per_second: float | None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._rate, self._monotonic, self._sleep = bytes_per_second, monotonic, sleep
+        self._free_at = 0.0
+
+    async def spend(self, size: int) -> None:
+        """Wait until so many bytes may pass."""
+        if self._rate is None:
+            return
+        now = self._monotonic()
+        self._free_at = max(now, self._free_at) + size / self._rate
+        await self._sleep(self._free_at - now)
+
+
+def ref_of(blob: Descriptor) -> str:
+    """Return containerd's name of a blob's ingest.
+
+    >>> ref_of(Descriptor(digest="sha256:aa", size=1, kind="application/vnd.oci.image.layer.v1.tar+gzip"))
+    'layer-sha256:aa'
+    """
+    kind = blob.kind
+    is_layer = "rootfs" in kind
+    prefix = "layer-" if is_layer else next((name for word, name in _PREFIXES if word in kind), _CONFIG_PREFIX)
+    return prefix + blob.digest
+
+
+class Fetcher:
+    """Downloads for one pull."""
+
+    def __init__(self, runtime: client.Client, registry: Registry, throttle: Throttle, lease: str) -> None:
+        self._runtime, self._registry, self._throttle, self._lease = runtime, registry, throttle, lease
+        self.fetched_bytes = 0
+        self.moved_at = time.monotonic()
+        """When a byte last came, for the stall timer."""
+
+    async def fetch(self, reference: Reference, blob: Descriptor, credentials: Credentials | None) -> None:
+        """Have a blob in the store and under the lease; asks a second place once if the first serves wrong bytes."""
+        try:
+            await self._write(reference, blob, credentials, attempt=0)
+        except client.CallFailed as error:
+            if error.reason is not Reason.CORRUPT_BLOB:
+                raise
+            await self._runtime.abort(ref_of(blob))
+            try:
+                await self._write(reference, blob, credentials, attempt=1)
+            except client.CallFailed as again:
+                if again.reason is Reason.CORRUPT_BLOB:
+                    await self._runtime.abort(ref_of(blob))
+                raise
+        await self._runtime.add_resource(self._lease, "content", blob.digest)
+
+    async def put(self, blob: Descriptor, data: bytes) -> None:
+        """Write a small blob that is at hand."""
+        await self._stream(blob, _Bytes(data), Reference(host="", repository=""))
+        await self._runtime.add_resource(self._lease, "content", blob.digest)
+
+    async def _write(
+        self, reference: Reference, blob: Descriptor, credentials: Credentials | None, *, attempt: int
+    ) -> None:
+        async def open_at(offset: int) -> Blob:
+            return await asyncio.to_thread(
+                self._registry.open, reference, blob.digest, offset, credentials, attempt=attempt
+            )
+
+        await self._stream(blob, open_at, reference)
+
+    async def _stream(self, blob: Descriptor, source: Any, reference: Reference) -> None:
+        ref = ref_of(blob)
+        while True:
+            call = self._runtime.write_stream(self._lease)
+            try:
+                offset = await self._say(call, requests.write_stat(ref, blob))
+                if offset is not None:
+                    await self._copy(call, ref, blob, offset, source, reference)
+                return
+            except client.CallFailed as error:
+                if not _is_locked(error):
+                    raise
+                # Somebody else is writing this very blob; it is as good as ours when it is done.
+                await asyncio.sleep(LOCK_RETRY_SECONDS)
+            finally:
+                call.cancel()
+
+    async def _copy(
+        self, call: Any, ref: str, blob: Descriptor, offset: int, source: Any, reference: Reference
+    ) -> None:
+        body = await source(offset) if offset < blob.size else _Bytes(b"")
+        with contextlib.closing(body):
+            while offset < blob.size:
+                data = await _read(body, min(CHUNK_BYTES, blob.size - offset))
+                if not data:
+                    raise RegistryFailed(Reason.REGISTRY_UNREACHABLE, f"the connection was cut at {offset} bytes")
+                await self._throttle.spend(len(data))
+                await self._say(call, requests.write_data(ref, offset, data))
+                offset += len(data)
+                self.fetched_bytes += len(data)
+                self.moved_at = time.monotonic()
+        labels = {f"containerd.io/distribution.source.{reference.host}": reference.repository} if reference.host else {}
+        await self._say(call, requests.write_commit(ref, blob, labels))
+
+    async def _say(self, call: Any, request: Any) -> int | None:
+        """Send one message of a write; return the offset, or None: the blob is there already."""
+        try:
+            await client.translated(call.write(request))
+            answer = await client.translated(call.read())
+            if answer is grpc.aio.EOF:  # type: ignore[attr-defined]
+                await client.translated(_raised(call))
+        except client.CallFailed as error:
+            if error.code == "ALREADY_EXISTS":
+                return None
+            raise
+        except asyncio.InvalidStateError:
+            # The stream ended before our message; its status says why.
+            await client.translated(_raised(call))
+            raise
+        return int(answer.offset)
+
+
+class _Bytes:
+    """What is at hand, as a body."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def __call__(self, offset: int) -> "_Bytes":
+        return _Bytes(self._data[offset:])
+
+    def read(self, size: int) -> bytes:
+        data, self._data = self._data[:size], self._data[size:]
+        return data
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def _read(body: Any, size: int) -> bytes:
+    """Read in a thread; when cancelled, the connection is closed and so the thread ends too."""
+    try:
+        return bytes(await asyncio.to_thread(body.read, size))
+    except asyncio.CancelledError:
+        body.close()
+        raise
+
+
+async def _raised(call: Any) -> None:
+    """Raise what ended a stream."""
+    code, detail = await call.code(), await call.details()
+    if code is not grpc.StatusCode.OK:
+        raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), detail, None)
+
+
+def _is_locked(error: client.CallFailed) -> bool:
+    return error.code == "UNAVAILABLE" and "locked" in error.detail

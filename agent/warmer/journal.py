@@ -1,0 +1,102 @@
+"""Which images were pulled shortly before a boot that nobody announced.
+
+In: a file that outlives the boot. Out: digests whose files may not have reached the disk, with the bytes they took.
+
+Why: after a power loss snapshots that containerd calls ready have held missing or empty files (images.md section 11). An
+image is trusted again when its snapshots take what they took right after the pull.
+
+Invariant: without the file, or with one that cannot be read, nothing is suspected and nothing fails.
+"""
+
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+WRITTEN_BACK = datetime.timedelta(minutes=10)
+"""The kernel writes dirty pages back within seconds; minutes leave room for a disk that was busy."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One pulled image."""
+
+    at: datetime.datetime
+    snapshot_bytes: int
+
+
+class Journal:
+    """The file and what it said at the start."""
+
+    def __init__(self, path: pathlib.Path | None, boot_id: str) -> None:
+        self._path, self._boot_id = path, boot_id
+        said = _read(path)
+        self._entries: dict[str, Entry] = _entries(said)
+        is_unclean = bool(said) and said.get("boot_id") != boot_id and said.get("clean") is not True
+        newest = max((entry.at for entry in self._entries.values()), default=None)
+        self.suspects: dict[str, int] = {
+            digest: entry.snapshot_bytes
+            for digest, entry in self._entries.items()
+            if is_unclean and newest is not None and newest - entry.at < WRITTEN_BACK
+        }
+        """Digest of a manifest -> bytes that its snapshots must take."""
+        self._write(is_clean=False)
+
+    def pulled(self, digest: str, at: datetime.datetime, snapshot_bytes: int) -> None:
+        """Note a pull."""
+        self._entries[digest] = Entry(at=at, snapshot_bytes=snapshot_bytes)
+        self.suspects.pop(digest, None)
+        old = sorted(self._entries, key=lambda each: self._entries[each].at)[:-256]
+        for each in old:
+            del self._entries[each]
+        self._write(is_clean=False)
+
+    def judged(self, digest: str, snapshot_bytes: int) -> bool:
+        """Take what a suspect takes now; return whether it is trusted again."""
+        if self.suspects.get(digest) == snapshot_bytes:
+            del self.suspects[digest]
+        return digest not in self.suspects
+
+    def close(self) -> None:
+        """Note that the warmer was asked to end: what it pulled had time to reach the disk, or a shutdown syncs it."""
+        self._write(is_clean=True)
+
+    def _write(self, *, is_clean: bool) -> None:
+        if self._path is None:
+            return
+        images = {digest: [entry.at.isoformat(), entry.snapshot_bytes] for digest, entry in self._entries.items()}
+        text = json.dumps({"boot_id": self._boot_id, "clean": is_clean, "images": images}, sort_keys=True)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            beside = self._path.with_suffix(".new")
+            with beside.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+        except OSError:
+            # Without the file the next unclean boot is not noticed; that is worth no failed pull.
+            return
+
+
+def _read(path: pathlib.Path | None) -> Mapping[str, Any]:
+    try:
+        content = json.loads(path.read_text()) if path is not None else {}
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _entries(said: Mapping[str, Any]) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    images = said.get("images")
+    for digest, entry in images.items() if isinstance(images, dict) else ():
+        try:
+            at, size = entry
+            found[str(digest)] = Entry(at=datetime.datetime.fromisoformat(at), snapshot_bytes=int(size))
+        except (TypeError, ValueError):
+            continue
+    return found

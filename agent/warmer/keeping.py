@@ -1,0 +1,89 @@
+"""Leases and pins: make, renew, settle, let go.
+
+In: what the plan says. Out: leases and labels in containerd.
+
+Invariant: nothing is deleted or changed that does not carry our mark: a lease's owner label, a record's own pin label
+beside the runtime's. containerd updates no lease, so one is renewed by making another before it ends (images.md section
+6.3), and one that says "complete" is made when the image is.
+"""
+
+import asyncio
+import datetime
+import logging
+import random
+import time
+
+from agent.clock import Clock
+from agent.core import warmplan, warmth
+from agent.core.warmplan import Candidate
+from agent.model.warm import Image, Lease, Limits, StoreFacts
+from agent.warmer.client import Client
+from agent.warmer.config import WarmerConfig
+
+_log = logging.getLogger("muster.warmer")
+
+_PIN_SEEN_SECONDS = 0.2
+"""CRI learns of a label by event: 4 ms (images.md section 2)."""
+
+
+class Keeper:
+    """Keeps what is ours in one containerd."""
+
+    def __init__(self, config: WarmerConfig, runtime: Client, limits: Limits, clock: Clock) -> None:
+        self._config, self._runtime, self._limits, self._clock = config, runtime, limits, clock
+        self._can_pin = True
+
+    def new_name(self, image: Image) -> str:
+        """Return a name for a lease of an image; no two are alike."""
+        return self._named(f"{self._config.owner}-warm-{image.manifest.digest[7:19]}")
+
+    def expires_at(self) -> datetime.datetime:
+        """Return when a lease that is made now ends."""
+        return self._clock.utc() + datetime.timedelta(seconds=self._limits.lease_seconds)
+
+    async def renew(self, lease: Lease) -> None:
+        """Put what a lease holds under a new one."""
+        await self._replace(lease.id, self._named(lease.id.rpartition("-")[0]), lease.digest, is_done=lease.is_done)
+        await self._runtime.delete_lease(lease)
+
+    async def settle(self, image: Image, lease: str, *, is_shadow: bool) -> None:
+        """After a pull: a shadow's lease says that it is complete; a visible image needs none."""
+        digest = image.manifest.digest
+        if is_shadow:
+            await self._replace(lease, self.new_name(image), digest, is_done=True)
+        for each in await self._runtime.list_leases():
+            if each.digest == digest and not each.is_done:
+                await self._runtime.delete_lease(each)
+
+    async def pin(self, candidate: Candidate, facts: StoreFacts) -> None:
+        """Pin where this containerd can; it can if CRI then says so."""
+        if not self._can_pin or candidate.key not in facts.records:
+            return
+        await self._runtime.set_label(candidate.key, warmplan.OWN_PIN_LABEL, "true")
+        await self._runtime.set_label(candidate.key, warmth.PIN_LABEL, "pinned")
+        await asyncio.sleep(_PIN_SEEN_SECONDS)
+        seen = await self._runtime.cri_image(candidate.key)
+        if seen is not None and not seen.pinned:
+            self._can_pin = False
+            _log.warning(
+                "this containerd does not pin images; they are kept as the kubelet's garbage collection sees fit"
+            )
+
+    async def unpin(self, facts: StoreFacts, candidates: tuple[Candidate, ...]) -> None:
+        """Take pins of ours away that nobody asks for any more."""
+        for name in warmplan.unpinned(facts.records, candidates):
+            await self._runtime.set_label(name, warmth.PIN_LABEL, "")
+            await self._runtime.set_label(name, warmplan.OWN_PIN_LABEL, "")
+
+    async def snapshot_bytes(self, image: Image) -> int:
+        """Return what an image's snapshots take on the disk."""
+        sizes = [await self._runtime.snapshot_bytes(self._config.snapshotter, layer.chain_id) for layer in image.layers]
+        return sum(sizes)
+
+    async def _replace(self, old: str, new: str, digest: str, *, is_done: bool) -> None:
+        await self._runtime.create_lease(new, digest, self.expires_at(), is_done=is_done)
+        await self._runtime.copy_resources(old, new)
+
+    @staticmethod
+    def _named(stem: str) -> str:
+        return f"{stem}-{time.time_ns():x}{random.randrange(4096):03x}"  # noqa: S311 -- a name, not a secret

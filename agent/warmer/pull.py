@@ -1,0 +1,174 @@
+"""Pull one image, from lease to verified, so that it can be stopped at any moment and nothing is lost.
+
+In: an image with its parts known, how it is to be held, a lease of ours. Out: it is warm; or an exception with a Reason.
+
+States: downloading -> unpacking -> verifying. Everything that comes is under the lease from the first byte, so a pull that
+is cancelled goes on where it was, and one that is given up leaves nothing once the lease is gone (images.md section 6).
+
+Invariants: an RPC has no deadline shorter than the job; a stall timer watches for bytes and layers instead. What counts
+as done is what containerd has (core/warmth.py), not what a call returned.
+
+Two ways: the runtime's own pull, for an image that may be listed and needs no bandwidth cap; else our own download,
+followed by the runtime's pull (visible) or our own unpack (shadow).
+"""
+
+import asyncio
+import dataclasses
+import datetime
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+from agent.core import warmth
+from agent.core.warmplan import Candidate
+from agent.model.warm import Descriptor, Image, Layer, Reason, StoreFacts
+from agent.warmer import unpack
+from agent.warmer.client import CallFailed, Client
+from agent.warmer.fetch import Fetcher, Throttle
+from agent.warmer.registry import Credentials, Registry
+from agent.warmer.survey import Survey
+from muster.model.warmth import Hold, Level, PullState
+
+WATCH_SECONDS = 1.0
+SLOWEST_UNPACK = 8 * 1024 * 1024
+"""Compressed bytes a second. 56 MiB/s was the slowest seen (images.md section 2); a layer may be 10 GB, and unpacking it
+shows no progress."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """What a pull may use."""
+
+    runtime: Client
+    registry: Registry
+    survey: Survey
+    throttle: Throttle
+    snapshotter: str
+    stall_seconds: float
+    is_capped: bool
+    """Downloads are ours, at the throttle's rate."""
+
+
+class Pull:
+    """One pull. `state` and `fetched_bytes` may be read while it runs."""
+
+    def __init__(
+        self,
+        ways: Ways,
+        candidate: Candidate,
+        credentials: Credentials | None,
+        lease: str,
+        expires_at: datetime.datetime,
+    ) -> None:
+        assert isinstance(candidate.image, Image)
+        self._ways, self._candidate, self._image = ways, candidate, candidate.image
+        self._credentials, self._lease, self._expires_at = credentials, lease, expires_at
+        self._fetcher = Fetcher(ways.runtime, ways.registry, ways.throttle, lease)
+        self._moved_at, self._seen = time.monotonic(), (-1, -1)
+        self.state = PullState.DOWNLOADING
+        self._spans: dict[PullState, tuple[float, int]] = {}
+
+    @property
+    def image(self) -> Image:
+        return self._image
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes that our own download has brought."""
+        return self._fetcher.fetched_bytes
+
+    def rates(self) -> dict[PullState, float]:
+        """Return bytes a second of what was long enough to learn from."""
+        return {state: size / seconds for state, (seconds, size) in self._spans.items() if seconds > 0.2 and size}
+
+    async def run(self) -> None:
+        """Pull; raises CallFailed or RegistryFailed, or is cancelled."""
+        runtime, is_shadow = self._ways.runtime, self._candidate.hold is Hold.SHADOW
+        await runtime.create_lease(self._lease, self._image.manifest.digest, self._expires_at, is_done=False)
+        facts = await self._ways.survey.read()
+        if is_shadow or self._ways.is_capped:
+            began = time.monotonic()
+            await self._download(facts)
+            self._spans[PullState.DOWNLOADING] = (time.monotonic() - began, self.fetched_bytes)
+        self.state = PullState.UNPACKING if is_shadow or self._ways.is_capped else PullState.DOWNLOADING
+        if is_shadow:
+            work = unpack.unpack(
+                runtime,
+                self._image,
+                frozenset(facts.snapshots),
+                snapshotter=self._ways.snapshotter,
+                lease=self._lease,
+                note=self._note_layer,
+            )
+        else:
+            work = runtime.pull(self._candidate.key, self._credentials, lease=self._lease, handler="")
+        began, packed = time.monotonic(), warmth.assess(self._image, facts).unpack_missing_bytes
+        await self._watched(work)
+        if is_shadow or self._ways.is_capped:
+            self._spans[PullState.UNPACKING] = (time.monotonic() - began, packed)
+        self.state = PullState.VERIFYING
+        await self._verify()
+
+    async def _download(self, facts: StoreFacts) -> None:
+        """Bring what is missing: the small parts first, then the layers that are not unpacked."""
+        reference, image = self._candidate.wanted.reference, self._image
+        for part in dict.fromkeys((image.root, image.manifest)):
+            if part.digest not in facts.blobs:
+                data = await asyncio.to_thread(
+                    self._ways.registry.read, reference, part.digest, self._credentials, is_manifest=True
+                )
+                await self._fetcher.put(part, data)
+        packed = [layer.blob for layer in image.layers if layer.chain_id not in facts.snapshots]
+        for blob in dict.fromkeys((image.config, *packed)):
+            await self._fetcher.fetch(reference, blob, self._credentials)
+        for blob in (image.root, *image.blobs):
+            await self._keep(blob, facts)
+
+    async def _keep(self, blob: Descriptor, facts: StoreFacts) -> None:
+        """Put a blob that was there before under our lease, or its next owner's end would be ours."""
+        if blob.digest in facts.blobs:
+            await self._ways.runtime.add_resource(self._lease, "content", blob.digest)
+
+    def _note_layer(self, _: Layer) -> None:
+        self._moved_at = time.monotonic()
+
+    async def _watched(self, work: Awaitable[None]) -> None:
+        """Await containerd's work, and give it up when nothing moves."""
+        task = asyncio.ensure_future(work)
+        self._moved_at = time.monotonic()
+        try:
+            while not (await asyncio.wait((task,), timeout=WATCH_SECONDS))[0]:
+                await self._watch()
+            await task
+        finally:
+            # What containerd does of ours must have ended before the lease or the snapshots are touched.
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        facts = await self._ways.survey.read()
+        found = warmth.assess(self._image, facts)
+        if self._seen != (found.bytes_missing, found.layers_missing):
+            self._seen, self._moved_at = (found.bytes_missing, found.layers_missing), time.monotonic()
+        is_here = found.bytes_missing == 0
+        if is_here:
+            self.state = PullState.UNPACKING
+        patience = self._ways.stall_seconds
+        if is_here:
+            patience += max(layer.blob.size for layer in self._image.layers) / SLOWEST_UNPACK
+        if time.monotonic() - self._moved_at > patience:
+            raise CallFailed(Reason.STALLED, "", f"neither a byte nor a layer for {patience:.0f} s")
+
+    async def _verify(self) -> None:
+        found = warmth.assess(self._image, await self._ways.survey.read())
+        if found.level not in {Level.UNPACKED, Level.LAZY}:
+            raise CallFailed(
+                Reason.INCOMPLETE,
+                "",
+                f"{found.bytes_missing} bytes and {found.layers_missing} layers are missing after the pull",
+            )
+
+
+def outcome(task: "asyncio.Task[Any]") -> BaseException | None:
+    """Return what ended a pull; None: it is warm."""
+    return asyncio.CancelledError() if task.cancelled() else task.exception()

@@ -1,0 +1,83 @@
+"""What a reference is now: ask its registry, and read the image's parts, without pulling it.
+
+In: a Reference; the node's credentials, if anonymous is not enough. Out: a Resolution, or RegistryFailed.
+
+Invariant: a registry is asked anonymously first, so that what everybody may have is not treated as private; whether
+credentials were needed decides how the image may be held (design.md section 11). Identity is the digest: a tag's is an
+observation with its time.
+"""
+
+import asyncio
+import dataclasses
+import datetime
+from typing import Protocol
+
+from agent.core import warmmanifest
+from agent.model.warm import Descriptor, Image, Platform, Reason, Reference, Refused, StoreFacts
+from agent.warmer.registry import Credentials, Registry, RegistryFailed
+from agent.warmer.survey import Survey
+
+
+class Provider(Protocol):
+    """Who has the node's credentials."""
+
+    async def credentials(self, reference: Reference) -> Credentials | None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resolution:
+    """What a reference was at a moment."""
+
+    root: Descriptor
+    image: Image | Refused
+    took_credentials: bool
+    observed_at: datetime.datetime
+
+
+class Resolver:
+    """Resolves references of one node."""
+
+    def __init__(self, registry: Registry, provider: Provider, survey: Survey, platform: Platform) -> None:
+        self._registry, self._provider, self._survey, self._platform = registry, provider, survey, platform
+
+    async def resolve(self, reference: Reference, facts: StoreFacts, now: datetime.datetime) -> Resolution:
+        """Ask the registry; parts that are known, or on the node, are not fetched again."""
+        try:
+            root, credentials = await self._root(reference, None), None
+        except RegistryFailed as error:
+            if error.reason is not Reason.UNAUTHORIZED:
+                raise
+            credentials = await self._provider.credentials(reference)
+            if credentials is None:
+                raise
+            root = await self._root(reference, credentials)
+        image: Image | Refused = await self._survey.image(root, facts)
+        if isinstance(image, Refused):
+            image = await asyncio.to_thread(self._read, reference, root, credentials)
+            if isinstance(image, Image):
+                self._survey.remember(image)
+        return Resolution(root=root, image=image, took_credentials=credentials is not None, observed_at=now)
+
+    async def credentials(self, reference: Reference, *, are_needed: bool) -> Credentials | None:
+        """Return what a pull of this reference is to prove itself with."""
+        return await self._provider.credentials(reference) if are_needed else None
+
+    async def _root(self, reference: Reference, credentials: Credentials | None) -> Descriptor:
+        return await asyncio.to_thread(self._registry.resolve, reference, credentials)
+
+    def _read(self, reference: Reference, root: Descriptor, credentials: Credentials | None) -> Image | Refused:
+        if root.size > warmmanifest.MAX_BYTES:
+            return Refused(reason=Reason.BAD_MANIFEST, detail=f"a manifest of {root.size} bytes")
+        data = self._registry.read(reference, root.digest, credentials, is_manifest=True)
+        chosen = warmmanifest.choose(data, self._platform)
+        if isinstance(chosen, Refused):
+            return chosen
+        manifest = root
+        if chosen is not None:
+            manifest = chosen
+            data = self._registry.read(reference, manifest.digest, credentials, is_manifest=True)
+        config = warmmanifest.config_of(data)
+        if isinstance(config, Refused):
+            return config
+        config_data = self._registry.read(reference, config.digest, credentials, is_manifest=False)
+        return warmmanifest.image(root=root, manifest=manifest, manifest_data=data, config_data=config_data)

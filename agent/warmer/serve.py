@@ -1,0 +1,107 @@
+"""The warmer's gRPC service: the agent watches the images, tells hints and starting pods, and asks what a reference is.
+
+Invariants: one warmer serves a socket; a second one on it is refused by name. A watcher that is slow gets the newest
+state, never a backlog. A change to the worse is told at once, others at most every `CALM_SECONDS`.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import pathlib
+import socket as sockets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from agent.core import warmref
+from agent.model.warm import Failure, Refused, Wanted
+from agent.warmer import engine
+from agent.warmer.config import WarmerConfig
+from muster.model import pbform
+from muster.pb.muster.warmer.v1 import warmer_pb2, warmer_pb2_grpc
+
+CALM_SECONDS = 0.5
+MAX_HINTS = 200
+
+
+class WarmerService(warmer_pb2_grpc.WarmerServiceServicer):
+    """Answers the agent."""
+
+    def __init__(self, config: WarmerConfig, working: engine.Engine) -> None:
+        self._config, self._engine = config, working
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802, ARG002
+        """Stream the newest state."""
+        version, sent = 0, None
+        while True:
+            version, newest = await self._engine.newer(version)
+            if not engine.has_fallen(sent, newest):
+                await asyncio.sleep(CALM_SECONDS)
+                newest = self._engine.warmth or newest
+                version = self._engine.version
+            sent = newest
+            response = warmer_pb2.WatchResponse()
+            pbform.fill(response.warmth, newest)
+            yield response
+
+    async def Tell(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Take hints and starting pods; a hint that may not be followed is left out, not an error."""
+        if len(request.hints) > MAX_HINTS:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"hints: {len(request.hints)}, at most {MAX_HINTS}")
+        self._engine.busy.starting(request.starting_pods)
+        found = [warmref.parse(hint.reference) for hint in request.hints]
+        self._engine.hint(
+            tuple(
+                Wanted(reference=reference, is_hint=True)
+                for reference in found
+                if not isinstance(reference, Refused)
+                and reference.digest
+                and reference.host in self._config.hint_registries
+            )
+        )
+        return warmer_pb2.TellResponse()
+
+    async def Resolve(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002
+        """Ask a registry what a reference is now."""
+        reference = warmref.parse(request.reference)
+        if isinstance(reference, Refused):
+            return warmer_pb2.ResolveResponse(reason=reference.reason.value, detail=reference.detail)
+        match await self._engine.resolve(reference):
+            case Failure(reason=reason, detail=detail):
+                return warmer_pb2.ResolveResponse(reason=reason.value, detail=detail)
+            case digest:
+                return warmer_pb2.ResolveResponse(digest=digest)
+
+
+@contextlib.asynccontextmanager
+async def serving(service: WarmerService, path: pathlib.Path) -> AsyncIterator[None]:
+    """Serve on the socket until the block ends; OSError where another warmer does."""
+    os.makedirs(path.parent, exist_ok=True)
+    if _is_served(path):
+        raise OSError(errno.EADDRINUSE, "another warmer answers there")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # A killed warmer leaves its own behind.
+    server = grpc.aio.server()
+    warmer_pb2_grpc.add_WarmerServiceServicer_to_server(service, server)
+    before = os.umask(0o117)
+    try:
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+    finally:
+        os.umask(before)
+    try:
+        yield
+    finally:
+        await server.stop(grace=0.2)
+
+
+def _is_served(path: pathlib.Path) -> bool:
+    with sockets.socket(sockets.AF_UNIX) as probe:
+        probe.settimeout(2)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
