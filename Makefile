@@ -73,6 +73,10 @@ bench-fault-latency: venv ## From a fault to the admitter's view of it
 bench-feed: venv ## Deltas a second over mutual TLS, and memory at 5,000 nodes
 	@$(BIN)/python -m hack.bench.feed $(ARGS)
 
+.PHONY: soak
+soak: venv ## Random faults against running agents, held against an oracle (ARGS="--injections 300 --seed 7", "--unscaled")
+	@$(BIN)/python -m hack.soak $(ARGS)
+
 .PHONY: requirements
 requirements: ## Compile requirements/*.txt with the pinned uv (ARGS="--upgrade")
 	@bash hack/requirements.sh $(ARGS)

@@ -1,0 +1,82 @@
+"""A sight is wrong once for each time, and never sooner than the agent is allowed."""
+
+import datetime
+
+from hack.soak.oracle import Bound
+from hack.soak.watch import Kind, Patience, Sight
+from muster.model import codec
+from muster.model.admission import NodeCapacity
+from muster.model.report import NodeReport, Topology, Verdict
+
+GPU = "nvidia.com/gpu"
+AT = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC)
+ALL, NONE = Bound(most=8, least=8, why="well"), Bound(most=0, least=0, why="broken")
+
+
+def shown(units, **others):
+    report = NodeReport(node="a", taken_at=AT, verdict=Verdict.OK, resources=codec.freeze({}))
+    return NodeCapacity(
+        node="a",
+        report=report,
+        topology=Topology(generation=0),
+        age_seconds=0.0,
+        stale=False,
+        admissible=codec.freeze({GPU: units, **others}),
+    )
+
+
+def a_sight():
+    sight = Sight(GPU, Patience(fall=6, rise=12, longest=60))
+    sight.set_bound(ALL, 0.0)
+    sight.hear(shown(8))
+    return sight
+
+
+def kinds(wrong):
+    return [item.kind for item in wrong]
+
+
+def test_a_number_may_stay_for_as_long_as_the_agent_is_allowed_and_is_counted_once():
+    """Without a cycle that has ended, that is the longest time of all."""
+    sight = a_sight()
+    sight.set_bound(NONE, 100.0)
+    assert sight.judge(159.0) == []
+    assert kinds(sight.judge(161.0)) == [Kind.WRONG_WAY]
+    assert sight.judge(162.0) == []
+
+
+def test_a_number_that_rises_above_what_holds_is_wrong_at_once():
+    """No allowance: nothing that was in force lately allows it."""
+    sight = a_sight()
+    sight.set_bound(NONE, 100.0)
+    sight.hear(shown(0))
+    assert sight.judge(200.0) == []
+    sight.hear(shown(1))
+    assert kinds(sight.judge(200.1)) == [Kind.WRONG_WAY]
+
+
+def test_a_number_that_stays_low_is_counted_and_a_dip_is_not():
+    """Low from the first look at it, for longer than allowed."""
+    sight = a_sight()
+    sight.hear(shown(0))
+    assert sight.judge(100.0) == []
+    sight.hear(shown(8))
+    assert sight.judge(150.0) == []
+    sight.hear(shown(0))
+    assert sight.judge(151.0) == []
+    assert kinds(sight.judge(212.0)) == [Kind.TOO_LOW]
+
+
+def test_a_resource_that_nobody_offers_admits_nothing():
+    """A ghost's units are wrong at once."""
+    sight = a_sight()
+    sight.hear(shown(8, **{"nvidia.com/mig-7g.80gb": 7}))
+    assert kinds(sight.judge(10.0)) == [Kind.WRONG_WAY]
+
+
+def test_who_is_not_heard_is_not_low():
+    """While no admitter answers, nobody says anything."""
+    sight = a_sight()
+    sight.hear(None)
+    assert sight.judge(100.0) == []
+    assert sight.judge(300.0) == []
