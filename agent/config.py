@@ -29,6 +29,7 @@ class AgentConfig:
     reader_socket: pathlib.Path = setting(pathlib.Path("/run/muster/reader.sock"), text="unix socket of the reader")
     spawn_reader: bool = setting(default=False, text="start the reader as a child process and keep it running")
     reader_arguments: str = setting("", text="further arguments of a spawned reader, split as a shell does")
+    warmer_socket: pathlib.Path | None = setting(None, text="unix socket of the warmer; none: images are not reported")
     podresources_socket: pathlib.Path = setting(
         pathlib.Path("/var/lib/kubelet/pod-resources/kubelet.sock"), text="unix socket of the kubelet"
     )

@@ -33,7 +33,7 @@ from agent.model.history import History
 from agent.model.policy import Policy
 from agent.publish import evidence, feed, metrics
 from agent.publish.board import Board
-from agent.sources import checkpoint, control, hungreader, podresources, reader, readerprocess, sample, session
+from agent.sources import checkpoint, control, hungreader, podresources, reader, readerprocess, sample, session, warmer
 from agent.sources.slice import SliceStore
 from muster import bearer, probes, settings, tls
 from muster.model import codec, kube
@@ -126,6 +126,9 @@ class Agent:
         ]
         if self._feed is not None:
             parts.append(asyncio.create_task(self._feed.run(), name="feed"))
+            if self._config.warmer_socket is not None:
+                images = warmer.WarmerClient(self._config.warmer_socket, self._feed.publish_warmth)
+                parts.append(asyncio.create_task(images.run(), name="warmer"))
         stopping = asyncio.create_task(stop.wait(), name="signal")
         _LOG.info("agent runs", node=self._config.node, pid=os.getpid(), time_scale=self._config.time_scale)
         done, _ = await asyncio.wait((*parts, stopping), return_when=asyncio.FIRST_COMPLETED)
