@@ -48,6 +48,7 @@ ELDERS = 2
 INJURIES: tuple[Injury, ...] = (*devices.INJURIES, *promises.INJURIES, *records.INJURIES, *programs.INJURIES)
 LOOK_SECONDS = 0.1
 WEIGH_SECONDS = 10.0
+ASK_SECONDS = 30.0
 SAY_SECONDS = 30.0
 STORM_SECONDS = (12.0, 30.0)
 """Between two injections that hit all nodes at once."""
@@ -102,6 +103,16 @@ class Soak:
             for name, shown in change.nodes.items():
                 by_name[name].sight.hear(shown)
                 by_name[name].look()
+
+    async def _ask(self, muster: client.Client) -> None:
+        """Ask now and then, so that it is known by when the admitter has heard and said what there was."""
+        while True:
+            asked_at = time.monotonic()
+            with contextlib.suppress(client.Unreachable):
+                await muster.list_capacity(ASK_SECONDS)
+                for course in self._courses:
+                    course.sight.answered(asked_at)
+            await asyncio.sleep(1.0)
 
     async def _look(self) -> None:
         while True:

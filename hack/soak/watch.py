@@ -4,8 +4,8 @@ In: bounds as the machine changes, what the admitter says of the node, when the 
 time that it is too high, too low, or silent about a fault, once each.
 
 Invariant: a number is judged by every bound that was in force within the time that the agent is allowed. That time is the
-declared one, and at least `CYCLES` whole cycles of this agent, since a busy machine runs them late; never more than
-`Patience.longest`, busy or not.
+declared one, and at least so many whole cycles of this agent and answers of the admitter, since a busy machine runs them
+late; never more than `Patience.longest`, busy or not.
 
 Why cycles count: the soak must find agents that are wrong, not machines that are slow. What the clock said is in the figures
 all the same.
@@ -20,6 +20,8 @@ from hack.soak.oracle import Bound
 from muster.model.admission import NodeCapacity
 
 FALL_CYCLES, RISE_CYCLES = 4, 8
+ANSWERS = 2
+"""Questions that the admitter has answered since."""
 LINES_KEPT = 240
 """Cycles of a node that are kept for a capture: two minutes."""
 
@@ -32,7 +34,7 @@ class Patience:
     """For a fault: a poll, the deadlines of one cycle, node_ttl."""
     rise: float = 12.0
     """For a recovery: a reader's or a stream's longest pause (5 s, 10 s), then two clean samples (faults.md P4)."""
-    longest: float = 60.0
+    longest: float = 120.0
     """However busy the machine is."""
 
 
@@ -61,6 +63,7 @@ class Sight:
         """The admitter's newest word; None: it has none, or nobody can hear it."""
         self.lines: collections.deque[bytes] = collections.deque(maxlen=LINES_KEPT)
         self._cycles: collections.deque[float] = collections.deque(maxlen=64)
+        self._answers: collections.deque[float] = collections.deque(maxlen=ANSWERS)
         self._bounds: collections.deque[tuple[float, Bound]] = collections.deque()
         self._is_wrong: set[Kind] = set()
         self._low_since: float | None = None
@@ -85,6 +88,10 @@ class Sight:
         """Note that a cycle has ended, and what it saw."""
         self.lines.append(line)
         self._cycles.append(time.monotonic())
+
+    def answered(self, asked_at: float) -> None:
+        """Note that the admitter has answered a question that was asked then: what it knew by then has been heard."""
+        self._answers.append(asked_at)
 
     def set_bound(self, bound: Bound, since: float) -> None:
         """Note what holds from now on."""
@@ -136,7 +143,8 @@ class Sight:
     def _horizon(self, now: float, seconds: float, cycles: int) -> float:
         """Return since when a change may still go unseen."""
         nth_last = self._cycles[-cycles - 1] if len(self._cycles) > cycles else now - self.patience.longest
-        return max(now - self.patience.longest, min(now - seconds, nth_last))
+        answered = self._answers[0] if len(self._answers) == ANSWERS else now - self.patience.longest
+        return max(now - self.patience.longest, min(now - seconds, nth_last, answered))
 
     def _within(self, since: float) -> list[Bound]:
         """Return every bound that was in force at any time since."""
