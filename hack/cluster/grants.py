@@ -9,11 +9,13 @@ ties a kubelet to its own node, does not hold them to theirs.
 import pathlib
 from typing import Any
 
+import httpx2
 import lightkube
 from lightkube.config import kubeconfig
 from lightkube.models import meta_v1, rbac_v1
 from lightkube.resources import rbac_authorization_v1 as rbac
 
+ANSWER_SECONDS = 60.0
 FAKENODES = "muster:fakenodes"
 
 _RULES = [
@@ -25,8 +27,9 @@ _RULES = [
 
 
 def client(path: pathlib.Path, **options: Any) -> lightkube.Client:
-    """Return a client that a proxy in the environment does not lead astray."""
-    return lightkube.Client(config=kubeconfig.KubeConfig.from_file(path), trust_env=False, **options)
+    """Return a client that a proxy in the environment does not lead astray, nor a machine with more work than cores."""
+    given = {"timeout": httpx2.Timeout(ANSWER_SECONDS), **options}
+    return lightkube.Client(config=kubeconfig.KubeConfig.from_file(path), trust_env=False, **given)
 
 
 def apply(admin: pathlib.Path) -> None:

@@ -125,6 +125,50 @@ def states(scene: Scene) -> Iterator[str]:
     yield "all as before"
 
 
+def starts(scene: Scene) -> Iterator[str]:
+    """What is seen while containers start, and while a kubelet starts without its plugin (S10, S3)."""
+    scene.wait(lambda: scene.numbers() == ("8", "8"))
+    scene.client.create(_pod("starting", 1, initContainers=[_container("first", 2)]))
+    scene.act("a pod created whose init container, with 2 devices, does not end")
+    scene.wait(lambda: _has_started_first(scene, "starting"))
+    yield "an init container runs (S10)"
+    scene.client.create(_pod("accompanied", 1, initContainers=[_container("first", 2, restartPolicy="Always")]))
+    scene.act("a pod created whose init container, with 2 devices, is a sidecar")
+    scene.wait(lambda: scene.phase("accompanied") == "Running")
+    yield "a sidecar runs (S10)"
+    before: Any = scene.client.get(core.Node, realnode.NAME).metadata
+    parts.stop(scene.cluster.part("kubelet"))
+    parts.stop(scene.cluster.part("deviceplugin"))
+    scene.cluster = run.restart(scene.cluster, "kubelet")
+    scene.act("kubelet stopped, then the plugin; kubelet started")
+    scene.wait(lambda: scene.numbers()[1] == "0")
+    yield f"kubelet restarted while the plugin died (S3), node.status since then: {_passed(scene, before.resourceVersion)}"
+
+
+def _has_started_first(scene: Scene, name: str) -> bool:
+    status: Any = scene.client.get(core.Pod, name, namespace="default").status
+    return any(each.state.running for each in status.initContainerStatuses or ())
+
+
+def _passed(scene: Scene, version: str) -> str:
+    """Return every pair of numbers that node.status has had since `version`, in order."""
+    field = {"metadata.name": realnode.NAME}
+    pairs: list[str] = []
+    options: dict[str, Any] = {"fields": field, "resource_version": version}
+    for _, node in scene.client.watch(core.Node, **options):
+        status: Any = node.status
+        pair = "/".join(
+            str((each or {}).get(deviceplugin.RESOURCE, "-")) for each in (status.capacity, status.allocatable)
+        )
+        pairs += [pair] if pairs[-1:] != [pair] else []
+        if pair.endswith("/0"):
+            break
+    return " ".join(pairs)
+
+
+WALKS = {"states": states, "starts": starts}
+
+
 def _held(node: realnode.Node) -> list[str]:
     found = checkpoint.CheckpointFile(node.checkpoint).read()
     assert isinstance(found, Known), found
@@ -132,10 +176,13 @@ def _held(node: realnode.Node) -> list[str]:
 
 
 def _pod(name: str, gpus: int, **options: Any) -> core.Pod:
-    resources = core_v1.ResourceRequirements(limits={deviceplugin.RESOURCE: str(gpus)})
-    container = core_v1.Container(name="main", image=image.NAME, resources=resources)
-    spec = core_v1.PodSpec(containers=[container], hostNetwork=True, restartPolicy="Never", **options)
+    spec = core_v1.PodSpec(containers=[_container("main", gpus)], hostNetwork=True, restartPolicy="Never", **options)
     return core.Pod(metadata=meta_v1.ObjectMeta(name=name, namespace="default"), spec=spec)
+
+
+def _container(name: str, gpus: int, **options: Any) -> core_v1.Container:
+    resources = core_v1.ResourceRequirements(limits={deviceplugin.RESOURCE: str(gpus)})
+    return core_v1.Container(name=name, image=image.NAME, resources=resources, **options)
 
 
 async def observe(scene: Scene, name: str) -> planes.Observation:
@@ -181,7 +228,7 @@ def _pods(client: lightkube.Client) -> tuple[kube.Pod, ...]:
     )
 
 
-def record(output: pathlib.Path, line: str) -> None:
+def record(output: pathlib.Path, line: str, walk: str) -> None:
     """Start the cluster, walk through the states, write a line for each, and stop it."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = run.start(pathlib.Path(folder) / "cluster", line, real=True)
@@ -189,7 +236,7 @@ def record(output: pathlib.Path, line: str) -> None:
         scene = Scene(cluster=cluster, client=client)
         try:
             with output.open("w") as lines:
-                for name in states(scene):
+                for name in WALKS[walk](scene):
                     observed = asyncio.run(observe(scene, name))
                     print(f"{scene.numbers()}: {observed.notes}", file=sys.stderr, flush=True)
                     lines.write(json.dumps(jsonform.to_json(observed), separators=(",", ":")) + "\n")
@@ -201,9 +248,10 @@ def record(output: pathlib.Path, line: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hack.cluster.record", description="Record a real kubelet.")
     parser.add_argument("output", type=pathlib.Path)
+    parser.add_argument("--walk", choices=WALKS, default="states")
     parser.add_argument("--line", choices=sorted(versions.LINES), default=versions.line_name())
     arguments = parser.parse_args()
-    record(arguments.output, arguments.line)
+    record(arguments.output, arguments.line, arguments.walk)
 
 
 if __name__ == "__main__":

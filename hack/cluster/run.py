@@ -24,6 +24,7 @@ from hack.cluster import assets, build, extensions, flags, grants, layout, nodef
 from hack.cluster.parts import Part
 
 READY_SECONDS = 90.0  # a start takes seconds; CI machines with other work on both cores have needed more
+NODE_SECONDS = 0.3  # for each fake node to register; beside other work on both cores it took more than 0.1
 LOG_TAIL_LINES = 15
 GPUS = 8  # of a fake node
 WAVES = (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kube-scheduler"))
@@ -201,7 +202,7 @@ class _Starting:
     def wait(self) -> None:
         """Wait until every part works."""
         for part in self.cluster.parts:
-            _wait(part, self._context)
+            _wait(part, self._context, READY_SECONDS + NODE_SECONDS * self.cluster.asked.nodes)
 
 
 def stop(cluster: Cluster, *, keep: bool = False) -> None:
@@ -276,8 +277,8 @@ def _write(cluster: Cluster) -> None:
     path.with_suffix(".new").replace(path)
 
 
-def _wait(part: Part, context: ssl.SSLContext) -> None:
-    wrong = parts.wait_until_ready(part, context, seconds=READY_SECONDS)
+def _wait(part: Part, context: ssl.SSLContext, seconds: float = READY_SECONDS) -> None:
+    wrong = parts.wait_until_ready(part, context, seconds=seconds)
     if wrong:
         tail = part.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         raise NotStarted("\n".join([f"{part.name}: {wrong}; its log is {part.log} and ends with:", *tail]))

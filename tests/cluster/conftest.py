@@ -19,6 +19,7 @@ HERE = pathlib.Path(__file__).parent
 NODES = 4
 GPUS = 8
 WAIT_SECONDS = 60
+TIMEOUT_SECONDS = 400  # the first test to use a cluster waits for its start, for every part with a bound of its own
 NEEDS = {
     "built": versions.CONTROL_PLANE,
     "queued": tuple(extensions.EXTENSIONS),
@@ -34,6 +35,8 @@ def pytest_collection_modifyitems(items):
             used = [NEEDS[name] for name in getattr(item, "fixturenames", ()) if name in NEEDS]
             for names in used:
                 item.add_marker(pytest.mark.real(*names))
+            if used:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 def wait_for(condition, what):

@@ -37,3 +37,32 @@ def test_a_state_reads_as_recorded(lines, state, allocatable, listed, numbers):
             assert (node.capacity[RESOURCE], node.allocatable[RESOURCE]) == numbers
         case other:
             pytest.fail(f"not readable: {other}")
+
+
+STARTS = sorted(RECORDED.parent.glob("kubelet-*-starts.jsonl"))
+
+
+@pytest.fixture(params=STARTS, ids=lambda path: path.stem)
+def starts(request):
+    return [line.kubelet.value for line in capturefile.read_capture(request.param).observations]
+
+
+def listed(kubelet, pod):
+    """Return how many devices List names, by container."""
+    found = [each for each in kubelet.pods.value if each.name == pod]
+    return {box.name: sum(len(device.ids) for device in box.devices) for each in found for box in each.containers}
+
+
+def test_an_ordinary_init_container_is_seen_in_the_checkpoint_only(starts):
+    assert listed(starts[0], "starting") == {"main": 1}
+    assert {entry.container: len(entry.ids) for entry in starts[0].checkpoint.value.pods} == {"first": 2, "main": 1}
+
+
+def test_a_sidecar_is_listed_with_its_devices(starts):
+    assert listed(starts[1], "accompanied") == {"first": 2, "main": 1}
+
+
+@pytest.mark.parametrize("path", STARTS, ids=lambda path: path.stem)
+def test_a_kubelet_that_starts_without_its_plugin_says_nothing_between_all_and_zero(path):
+    last = capturefile.read_capture(path).observations[-1]
+    assert "node.status since then: 0/0;" in last.notes
