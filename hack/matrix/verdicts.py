@@ -116,7 +116,7 @@ def causes_of(capture: Capture, full: Reports) -> frozenset[str]:
     found: set[str] = set()
     for after in capture.expected["after_line"]:
         found |= {*after.get("causes", ()), *after.get("node_causes", ())}
-        for resource in after["resources"].values() if "resources" in after else ():
+        for resource in after.get("resources", {}).values():
             found |= set((resource or {}).get("causes", ()))
     return frozenset(found or set().union(*map(_causes, full)) - {unconfirmed.RISE.cause})
 
@@ -131,14 +131,14 @@ def _wrong(capture: Capture, reports: Reports) -> Iterator[str]:
 
 def _sight(faults: frozenset[str], full: Reports, own: Reports) -> tuple[Sight, str]:
     named = [causes & faults for causes in map(_causes, full)]
-    if not any(named):
-        return _healthy(full, own)
     first, first_here = _first(named), _first([causes & faults for causes in map(_causes, own)])
+    if first is None:
+        return _healthy(full, own)
     if first_here is None:
         return _unnamed(named, own)
+    if first_here > first:
+        return Sight.LATER, _delay(own, first, first_here)
     stands, stands_here = _first(_standing(full, faults)), _first(_standing(own, faults))
-    if first_here > (first or 0):
-        return Sight.LATER, _delay(own, first or 0, first_here)
     if stands is not None and (stands_here is None or stands_here > stands):
         return Sight.LATER, _delay(own, stands, stands_here)
     return Sight.SEEN, ""
