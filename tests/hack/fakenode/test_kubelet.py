@@ -78,3 +78,15 @@ async def test_the_life_of_a_plugin(tmp_path):
         assert await client.read_allocatable() == Known(())
         assert json.loads(saved.read_text())["Data"]["RegisteredDevices"] == {GPU: ["GPU-a"]}
         await client.close()
+
+
+async def test_a_checkpoint_that_is_no_text_is_written_anew(tmp_path):
+    """What a test left in its place does not end the kubelet."""
+    file, socket, saved = tmp_path / "s.json", tmp_path / "k.sock", tmp_path / "checkpoint"
+    state.write_state(file, state.gpus(["GPU-a"]))
+    async with FakeKubelet(state=file, socket=socket, checkpoint=saved) as kubelet:
+        saved.write_bytes(b"\xff\xfe\x00")
+        state.edit(file, state.plugin_up(GPU))
+        state.edit(file, state.device_unhealthy(GPU, "GPU-a"))
+        await kubelet.settled()
+        assert json.loads(saved.read_bytes())["Data"]["RegisteredDevices"] == {GPU: []}
