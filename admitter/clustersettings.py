@@ -63,6 +63,12 @@ def _kubeconfig(config: ClusterSettings) -> str:
     return ""
 
 
+def _gates(config: ClusterSettings) -> str:
+    if config.gates and not config.has_api_server:
+        return "--gates: needs --kubeconfig or --in-cluster"
+    return ""
+
+
 def _tokens(config: ClusterSettings) -> str:
     if config.token_listen and not config.has_api_server:
         return "--token-listen: is of no use without --kubeconfig or --in-cluster, since nobody could check a token"
@@ -81,4 +87,4 @@ def _names(config: ClusterSettings) -> str:
     return "\n".join(wrong)
 
 
-CHECKS: tuple[settings.Check, ...] = (_one_source, _kubeconfig, _tokens, _names)
+CHECKS: tuple[settings.Check, ...] = (_one_source, _kubeconfig, _tokens, _gates, _names)

@@ -19,6 +19,7 @@ from admitter.clock import SystemClock
 from admitter.clustersettings import ClusterSettings
 from admitter.config import AdmitterConfig
 from admitter.core import election
+from admitter.gateloop import Desk, GateLoop
 from admitter.model.decision import Event
 from admitter.model.leadership import Leadership
 from admitter.model.nodecapacity import ClusterView
@@ -28,12 +29,15 @@ from admitter.publish.nodefigures import NodeFigures
 from admitter.publish.nodeloop import NodeLoop
 from admitter.publish.nodes import NodeWriter
 from admitter.publish.nodetaints import Tainter
+from admitter.publish.podissuer import PodIssuer
+from admitter.publish.pods import PodWriter
 from admitter.sources import apiclient
 from admitter.sources.apiclient import Api
 from admitter.sources.cluster import ClusterWatch
 from admitter.sources.daemonsets import DaemonSets
 from admitter.sources.elector import Elector
 from admitter.sources.reviews import Reviews
+from admitter.sources.workloads import WorkloadWatch
 from muster.model import kube
 
 _LOG = structlog.get_logger(__name__)
@@ -135,6 +139,30 @@ class KubeSide:
             per_minute=config.node_writes_per_minute,
             figures=figures,
         )
+
+    def gate_loop(
+        self, config: AdmitterConfig, clock: SystemClock, *, desk: Desk, tell: Callable[[Event], None], name: str
+    ) -> tuple[GateLoop, WorkloadWatch]:
+        """Return the loop that lets held pods go, and the watch it rests on."""
+        watch = WorkloadWatch(self.api, clock.monotonic)
+        writer = PodWriter(self._writing, self.elector.may_write, clock.utc, reporter=name)
+        loop = GateLoop(
+            desk=desk,
+            cluster=self.cluster,
+            objects=watch,
+            issuer=PodIssuer(writer, self.cluster, config.gate_policy.gate),
+            guard=self.elector,
+            clock=clock,
+            policy=config.gate_policy,
+            tell=tell,
+        )
+        watch.listen(loop.changed)
+        return loop, watch
+
+    def stop(self) -> None:
+        """End a beginning that waits: the list that it waits for will not come."""
+        if self._beginning is not None:
+            self._beginning.cancel()
 
     async def close(self) -> None:
         """Close what the tasks do not close themselves."""

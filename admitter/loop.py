@@ -172,6 +172,13 @@ class AdmissionLoop:
             book.join(attachment.key, member, self._clock.monotonic())
             self._wake.set()
 
+    def leave(self, attachment: Attachment, uid: str) -> None:
+        """Take the client's word that a member is done and nobody comes in its stead."""
+        book = self._book_of(attachment)
+        if book is not None:
+            book.leave(attachment.key, uid)
+            self._wake.set()
+
     def end(self, attachment: Attachment, detail: str) -> None:
         """Take the client's word that the gang is over."""
         book = self._book_of(attachment)
@@ -189,6 +196,14 @@ class AdmissionLoop:
     def records(self) -> tuple[GangRecord, ...]:
         """Return every gang that can be asked about."""
         return tuple(self._book.records.values()) if self._book is not None else ()
+
+    def record(self, key: str) -> GangRecord | None:
+        """Return one gang."""
+        return self._book.records.get(key) if self._book is not None else None
+
+    def requests_of_leases(self) -> dict[str, str]:
+        """Return lease id -> request id of every lease that is known."""
+        return self._book.requests_of_leases() if self._book is not None else {}
 
     @property
     def term(self) -> int:
@@ -229,11 +244,14 @@ class AdmissionLoop:
     def decide_once(self) -> None:
         """Take one pass and tell everybody whom it concerns."""
         view, now = dataclasses.replace(self._feed.view(), facts=self._facts()), self._clock.monotonic()
+        # A standby looks on as well: when it comes to lead it knows what was good.
+        admitted = self._safeguard.admit_from(view)
         book = self._book
         if book is None or not self._guard.may_write(book.terms.term):
+            self._safeguard.events.clear()
             self._show(view, now, None)
             return
-        book.decide(self._safeguard.admit_from(view), now, paused_by=self._safeguard.paused_by)
+        book.decide(admitted, now, paused_by=self._safeguard.paused_by)
         if book.estate.overtaken_by:
             self._take_new_term(book)
         leases = book.leases()

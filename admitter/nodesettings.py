@@ -8,6 +8,7 @@ import dataclasses
 import re
 from typing import Any
 
+from admitter.gatesettings import GateSettings
 from admitter.model.nodestatus import StatusPolicy, TaintPolicy
 from admitter.model.ruling import HoldMode, HoldPolicy
 from muster import settings
@@ -20,7 +21,7 @@ _TAINTING = (Verdict.BLOCKED, Verdict.WRONG_SHAPE, Verdict.OVER, Verdict.CONTEND
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings:
+class NodeSettings(GateSettings):
     node_conditions: bool = setting(default=True, text="write conditions and Events on Nodes")
     silent_seconds: float = setting(
         60.0,

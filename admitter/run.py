@@ -133,6 +133,8 @@ class Admitter:
                 await server.stop(STOP_SECONDS)
                 for task in tasks:
                     task.cancel()
+                if self._kube is not None:
+                    self._kube.stop()
         finally:
             await server.stop(None)
             if self._kube is not None:
@@ -159,6 +161,11 @@ class Admitter:
                     name=config.admitter_name,
                 )
                 tasks.append(group.create_task(loop.run()))
+            if config.gates:
+                gates, watch = kube.gate_loop(
+                    config, self._clock, desk=self._loop, tell=self._tell, name=config.admitter_name
+                )
+                tasks += [group.create_task(watch.run()), group.create_task(gates.run())]
         return tasks
 
     def _agents(self) -> frozenset[str]:

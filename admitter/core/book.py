@@ -80,6 +80,16 @@ class Book:
         record = self.records[key]
         return record if record.state is GangState.ENDED else self._keep(lifecycle.joined(record, member, now))
 
+    def leave(self, key: str, uid: str) -> GangRecord:
+        """A member is done and gives its units back."""
+        return self._keep(lifecycle.left(self.records[key], uid))
+
+    def requests_of_leases(self) -> dict[str, str]:
+        """Return lease id -> request id of every lease that a gang has or an agent reports."""
+        known = {orphan.id: orphan.request_id for orphan in self.estate.orphans.values()}
+        held = {record.lease.id: record.gang.request_id for record in self.records.values() if record.lease is not None}
+        return {**known, **held}
+
     def end(self, key: str, detail: str, now: float) -> GangRecord:
         """The client says that the gang is over."""
         record = self.records[key]

@@ -93,6 +93,12 @@ def group(of: Place, pods: Iterable[KubePod], workloads: Workloads) -> Group:
     )
 
 
+def empty(key: str) -> Group:
+    """Return the group of a gang of which no pod is left."""
+    namespace, _, name = key.partition("/")
+    return Group(namespace=namespace, name=name, source=Source.LABEL, wanted=Known(0), members=())
+
+
 def owner(pod: KubePod, workloads: Workloads) -> Owner | None:
     """Return the topmost object that makes the pod, as far as it is known; None: a bare pod."""
     mine = pod.controller

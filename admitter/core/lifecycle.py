@@ -83,6 +83,26 @@ def joined(record: GangRecord, member: Member, now: float) -> GangRecord:
     return grown
 
 
+def left(record: GangRecord, uid: str) -> GangRecord:
+    """A member of a gang that has started is done, and nobody comes in its stead: its place is given back."""
+    member = next((each for each in record.members if each.uid == uid), None)
+    if member is None or record.lease is None or record.state is not GangState.STARTED:
+        return record
+    mine = next(
+        (place for place in record.lease.placements if (place.node, place.podset) == (member.node, member.podset)), None
+    )
+    places = tuple(
+        dataclasses.replace(place, pods=place.pods - 1) if place is mine else place
+        for place in record.lease.placements
+        if place is not mine or place.pods > 1
+    )
+    return dataclasses.replace(
+        record,
+        members=tuple(each for each in record.members if each.uid != uid),
+        lease=dataclasses.replace(record.lease, placements=places),
+    )
+
+
 def observed(record: GangRecord, view: ClusterView, now: float) -> GangRecord:
     """Compare its members with what their nodes' agents have counted; STARTED when all were seen."""
     if record.state is not GangState.LEASED:

@@ -1,14 +1,13 @@
 """What was given and refused: by a kubelet, by a scheduler that does not bind, by whoever forbids a patch.
 
-Input: a group whose members were let go, what is remembered of it, the clock. Output: strikes, and where nothing of the
-gang has started, the way back: the lease is given up and the pods go back through their owner.
+Input: a group whose members were let go, what is remembered of it, the clock. Output: strikes, and where no pod of the
+gang is bound, the way back: the lease is given up and the pods go back through their owner.
 
-Invariants: a refusal is counted once. While one container of the gang has started its pods are left where they are (design.md
-section 6, never destroy work); the lease is given up all the same when a node refused, and whoever comes in the place of the
-refused pod is placed anew, around those that run. Each strike doubles the delay, up to
-a bound; a gang that runs has none.
+Invariants: a refusal is counted once. While one pod of the gang is bound its pods are left where they are (design.md section
+6, never destroy work); the lease is given up all the same when a node refused, and whoever comes in the place of the
+refused pod is placed anew, around those that run. Each strike doubles the delay, up to a bound.
 
-Not here: what a broken promise means for the node (promises.py).
+Not here: what a broken promise means for the node.
 """
 
 import dataclasses
@@ -34,12 +33,13 @@ def judge(
         return hold, ()
     hold = struck(hold, policy, now, {strike.uid for strike in strikes})
     live = [member.pod for member in group.members if member.pod.uid in hold.seats]
-    is_started = any(has_started(pod) for pod in (*live, *(pod for pod in group.ended if pod.uid in hold.seats)))
-    if is_started and not rejected:
+    # A pod that is bound may start at any moment, and be deleted by whoever still believes that it has not.
+    is_placed = any(pod.node for pod in live) or any(has_started(pod) for pod in group.ended if pod.uid in hold.seats)
+    if is_placed and not rejected:
         return hold, strikes
     detail = "; ".join(f"{strike.party}: {strike.reason}" for strike in strikes)[:512]
     hold = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset())
-    replans = () if is_started else tuple(_replans(live, owners, detail))
+    replans = () if is_placed else tuple(_replans(live, owners, detail))
     return hold, (*strikes, Withdraw(detail=detail), *replans)
 
 

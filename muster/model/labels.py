@@ -47,6 +47,9 @@ NOT_STARTED = Key(name="NotStarted", on=("pod",), kind=Kind.CONDITION)
 CHECKPOINT = Key(name="checkpoint", on=("Job", "Workload"), kind=Kind.LABEL)
 LAST_CHECKPOINT = Key(name="last-checkpoint", on=("Job", "Workload"), kind=Kind.ANNOTATION)
 LEASE = Key(name="lease", on=("pod",), kind=Kind.ANNOTATION)
+REPLAN = Key(name="replan", on=("Job", "JobSet"), kind=Kind.ANNOTATION)
+"""We suspended it to have its held pods made anew; whoever leads resumes it."""
+
 UNTRUSTED = Key(name="untrusted", on=("Node",), kind=Kind.TAINT)
 
 ALL = (
@@ -61,6 +64,7 @@ ALL = (
     CHECKPOINT,
     LAST_CHECKPOINT,
     LEASE,
+    REPLAN,
     UNTRUSTED,
 )
 """In the order of the table."""

@@ -1,0 +1,138 @@
+"""Carry out what the gate adapter wants, and remember what is on its way.
+
+In: intents, with the term they were decided in. Out: requests, `AT_ONCE` at a time and one for each pod, owner or Event; a
+call back for a release that was refused for good.
+
+Invariant: a request that fails changes nothing here: whoever decided looks at the cluster again and wants it again, or not.
+
+Not here: any decision (core/gates.py), any request's form (pods.py).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import structlog
+from lightkube.models import core_v1
+
+from admitter.core import groups
+from admitter.model.cluster import Cluster, Owner
+from admitter.model.group import Group, Workloads
+from admitter.model.hold import HoldReason, Release, Replan, Told
+from admitter.publish import pods as writing
+from admitter.publish.nodes import Outcome
+from admitter.publish.pods import PodWriter
+from muster.model import labels
+
+_LOG = structlog.get_logger(__name__)
+
+AT_ONCE = 32
+"""Requests on their way at a time: 500 pods in a second at 60 ms each."""
+
+Refused = Callable[[str, Outcome, str], None]
+
+
+class PodIssuer:
+    """Belongs to one event loop."""
+
+    def __init__(self, writer: PodWriter, cluster: Cluster, gate: str) -> None:
+        self._writer, self._cluster, self._gate = writer, cluster, gate
+        self._tasks: asyncio.TaskGroup | None = None
+        self._busy: set[str] = set()
+        """What a request is on its way for."""
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.releases = 0
+        """Since the start."""
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Run requests among these tasks from now on."""
+        self._tasks = tasks
+
+    def release(self, release: Release, term: int, refused: Refused) -> None:
+        """Pin a pod and take our gate off it; `refused` hears UID, outcome and words of a refusal for good."""
+        self._start(release.uid, self._release(release, term, refused))
+
+    def replan(self, replan: Replan, namespace: str, term: int) -> None:
+        """Send pods back through what makes them."""
+        owner = replan.owner
+        if owner is not None and writing.is_suspendable(owner):
+            self._start(owner.uid, self._finish(self._writer.suspend(owner, namespace, term)))
+            return
+        for uid in replan.uids:
+            pod = self._cluster.pod(uid)
+            if pod is not None:
+                self._start(uid, self._finish(self._writer.send_back(pod, term)))
+
+    def resume_suspended(self, workloads: Workloads, term: int) -> None:
+        """Let what we suspended go on, once none of its pods is left."""
+        waiting: dict[str, tuple[Owner, str]] = {}
+        for kind, found in (("Job", workloads.jobs.values()), ("JobSet", workloads.job_sets.values())):
+            for each in found:
+                if each.annotations.get(labels.REPLAN.full) == writing.SUSPENDED:
+                    waiting[each.uid] = Owner(kind=kind, name=each.name, uid=each.uid), each.namespace
+        if not waiting:
+            return
+        present = {
+            owner.uid
+            for pod in self._cluster.pods().values()
+            if not pod.is_finished and (owner := groups.owner(pod, workloads)) is not None
+        }
+        for uid in waiting.keys() - present:
+            owner, namespace = waiting[uid]
+            self._start(uid, self._finish(self._writer.resume(owner, namespace, term)))
+
+    def say(self, told: Told, group: Group, owners: Mapping[str, Owner | None], term: int) -> None:
+        """Write an Event on the first pod, and on what makes it."""
+        if not group.members:
+            return
+        pod = group.members[0].pod
+        owner = owners.get(pod.uid) or Owner(kind="", name="", uid="")
+        about = [("v1", "Pod", pod.name, pod.uid), (owner.api_version, owner.kind, owner.name, owner.uid)]
+        is_warning = told.reason != HoldReason.RELEASED
+        for version, kind, name, uid in about:
+            if not uid:
+                continue
+            reference = core_v1.ObjectReference(
+                apiVersion=version, kind=kind, name=name, namespace=pod.namespace, uid=uid
+            )
+            request = self._writer.note(reference, told.reason, told.summary, term, is_warning=is_warning)
+            self._start(f"event {uid} {told.reason} {told.summary}", self._finish(request))
+
+    def _start(self, what: str, request: Coroutine[Any, Any, None]) -> None:
+        if what in self._busy or self._tasks is None:
+            request.close()
+            return
+        self._busy.add(what)
+        self._tasks.create_task(self._run(what, request))
+
+    async def _run(self, what: str, request: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with self._slots:
+                await request
+        finally:
+            self._busy.discard(what)
+
+    async def _release(self, release: Release, term: int, refused: Refused) -> None:
+        pod = self._cluster.pod(release.uid)
+        if pod is None or self._gate not in pod.gates:
+            return
+        body = writing.pinned(pod, release.nodes, self._hostnames(), release.lease_id, self._gate)
+        outcome, detail = await self._writer.release(pod, body, term)
+        if outcome is Outcome.DONE:
+            self.releases += 1
+        elif outcome in (Outcome.REFUSED, Outcome.INVALID):
+            refused(release.uid, outcome, detail)
+
+    async def _finish(self, request: Coroutine[Any, Any, tuple[Outcome, str]]) -> None:
+        outcome, detail = await request
+        if outcome not in (Outcome.DONE, Outcome.NOT_LEADING):
+            _LOG.warning("a request was not done", outcome=outcome.value, detail=detail)
+
+    def _hostnames(self) -> dict[str, str]:
+        """Return each node's hostname label, without those that two nodes share."""
+        found: dict[str, list[str]] = {}
+        for name, node in self._cluster.nodes().items():
+            hostname = node.object.labels.get(writing.HOSTNAME)
+            if hostname:
+                found.setdefault(hostname, []).append(name)
+        return {names[0]: hostname for hostname, names in found.items() if len(names) == 1}
