@@ -17,7 +17,7 @@ STATE = dataclasses.replace(
 class FakeWarmer(warmer_pb2_grpc.WarmerServiceServicer):
     """Tells one state and then nothing."""
 
-    async def Watch(self, request, context):
+    async def Watch(self, request, context):  # noqa: N802
         response = warmer_pb2.WatchResponse()
         pbform.fill(response.warmth, STATE)
         yield response
@@ -26,7 +26,7 @@ class FakeWarmer(warmer_pb2_grpc.WarmerServiceServicer):
 
 async def until(heard, condition):
     async with asyncio.timeout(30):
-        while not any(condition(state) for state in heard):
+        while not any(condition(state) for state in heard):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
