@@ -270,7 +270,7 @@ def _renewed(state: QueueState, scene: Scene, policy: Policy) -> QueueState:
     now, kept = scene.now, state.reservation
     resting = {gang: until for gang, until in state.resting.items() if until > now}
     if kept is not None and kept.expires_at is not None and kept.expires_at <= now:
-        resting[kept.gang] = now + (kept.expires_at - kept.made_at)
+        resting[kept.gang] = now + (kept.expires_at - kept.nearer_at)
         kept = None
     banned = {namespace: until for namespace, until in state.banned.items() if until > now}
     for holding in scene.holdings:

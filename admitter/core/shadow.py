@@ -15,6 +15,8 @@ Why the place is kept from pass to pass: a place chosen anew each time drifts, a
 import dataclasses
 from collections.abc import Callable
 
+import numpy as np
+
 from admitter.core import admit
 from admitter.core.returns import Future
 from admitter.core.supply import Supply
@@ -22,6 +24,9 @@ from admitter.model.decision import Grant, Policy
 from admitter.model.gang import Gang
 from admitter.model.lease import Placement
 from admitter.model.queue import Reservation
+
+_WORTH_MOVING = 0.1
+"""A place is left for another only if that spares so much of the rest of the wait."""
 
 
 def reserve(
@@ -31,35 +36,80 @@ def reserve(
 
     `before` is what was kept for this same gang in the last pass.
     """
-    if before is not None and _stands(gang, before, future, policy, now):
-        return before
-    turn = _first(lambda supply: admit.fits(gang, supply, policy), future)
+    turn = _first(lambda holders: admit.fits(gang, future.after(holders), policy), future.holders)
     if turn is None:
         return None
     start = future.end_of(turn)
+    if start is None:
+        return _gathered(gang, before, future, policy, now, waited)
     if before is not None and before.starts_at is not None:
-        # Somebody is late. The place is left only for one that is free earlier.
-        same = _first(lambda supply: admit.holds(gang, before.placements, supply, policy), future)
-        late = None if same is None else future.end_of(same)
-        if late is not None and (start is None or late <= start):
-            return dataclasses.replace(before, starts_at=late)
+        own = _start_of(before, gang, future, turn, policy)
+        if own is not None and own - start <= _WORTH_MOVING * (own - now):
+            return dataclasses.replace(before, starts_at=own)
     plan = admit.plan(gang, future.after(turn), policy)
     assert isinstance(plan, Grant)
-    made = Reservation(
-        gang=gang.full_name,
-        request_id=gang.request_id,
-        placements=plan.placements,
-        made_at=now,
-        starts_at=start,
+    return _made(gang, plan, now, start)
+
+
+def _start_of(kept: Reservation, gang: Gang, future: Future, earliest: int, policy: Policy) -> float | None:
+    """Return when a kept place is free as things are now: a holder that ends early brings it nearer."""
+
+    def fits(holders: int) -> bool:
+        return admit.holds(gang, kept.placements, future.after(holders), policy)
+
+    turn = earliest if fits(earliest) else _first(fits, future.declared)
+    return None if turn is None else future.end_of(turn)
+
+
+def _made(gang: Gang, plan: Grant, now: float, start: float | None) -> Reservation:
+    return Reservation(
+        gang=gang.full_name, request_id=gang.request_id, placements=plan.placements, nearer_at=now, starts_at=start
     )
-    if start is not None:
-        return made
-    if before is not None and before.expires_at is not None:
-        return dataclasses.replace(made, made_at=before.made_at, expires_at=before.expires_at)
-    # For as long as it has waited: whoever waits longer may keep its place together for longer.
+
+
+def _gathered(
+    gang: Gang, before: Reservation | None, future: Future, policy: Policy, now: float, waited: float
+) -> Reservation:
+    """Return the place of which least is missing now, whoever holds the rest: what was gathered stays in it."""
+    later = future.after(future.holders)
+    table = future.supply.table
+    missing = sum(
+        (later.table.column(name) - table.column(name) for name in table.traits),
+        np.zeros(len(table.names), dtype=np.int64),
+    )
+    order = np.argsort(missing, kind="stable")
+
+    def near(count: int) -> Supply:
+        return dataclasses.replace(later, table=later.table.only(order[:count]))
+
+    count = _first(lambda count: admit.fits(gang, near(count), policy), len(order))
+    assert count is not None
+    plan = admit.plan(gang, near(count), policy)
+    assert isinstance(plan, Grant)
+    made = _made(gang, plan, now, None)
+    lacks = _missing(made, future.supply)
+    if before is not None and before.expires_at is not None and lacks >= before.missing:
+        return dataclasses.replace(
+            made, nearer_at=before.nearer_at, expires_at=before.expires_at, missing=before.missing
+        )
+    return _nearer(made, lacks, policy, now, waited)
+
+
+def _nearer(kept: Reservation, missing: int, policy: Policy, now: float, waited: float) -> Reservation:
+    """Return the reservation after it has gained units: whoever waits longer may keep its place together for longer."""
     queue = policy.queue
     lasts = min(max(queue.hold_seconds, waited), max(queue.hold_seconds, queue.ageing_seconds))
-    return dataclasses.replace(made, expires_at=now + lasts)
+    return dataclasses.replace(kept, nearer_at=now, expires_at=now + lasts, missing=missing)
+
+
+def _missing(kept: Reservation, supply: Supply) -> int:
+    """Return the units of the place that are not free."""
+    table, missing = supply.table, 0
+    for place in kept.placements:
+        row = table.row.get(place.node)
+        free = 0 if row is None else int(table.column(place.resource)[row])
+        missing += max(0, place.units - free)
+    return missing
 
 
 def spare(
@@ -79,22 +129,14 @@ def spare(
     return later.less(gang, places)
 
 
-def _stands(gang: Gang, kept: Reservation, future: Future, policy: Policy, now: float) -> bool:
-    """Return whether the place is still as near as it was."""
-    if kept.starts_at is not None:
-        return kept.starts_at >= now and admit.holds(gang, kept.placements, future.by(kept.starts_at), policy)
-    is_near = admit.holds(gang, kept.placements, future.after(future.holders), policy)
-    return is_near and not admit.holds(gang, kept.placements, future.after(future.declared), policy)
-
-
-def _first(fits: Callable[[Supply], bool], future: Future) -> int | None:
-    """Return how many holders must have ended for it to fit: more units never turn a yes into a no."""
-    if not fits(future.after(future.holders)):
+def _first(fits: Callable[[int], bool], most: int) -> int | None:
+    """Return the least number that fits: more units never turn a yes into a no."""
+    if not fits(most):
         return None
-    low, high = 0, future.holders
+    low, high = 0, most
     while low < high:
         middle = (low + high) // 2
-        if fits(future.after(middle)):
+        if fits(middle):
             high = middle
         else:
             low = middle + 1

@@ -102,6 +102,14 @@ class Table:
 
         return dataclasses.replace(self, units=added(self.units), risky=added(self.risky))
 
+    def only(self, rows: Numbers) -> "Table":
+        """Return the table with nothing on all other rows."""
+        mask = np.zeros(len(self.names), dtype=np.int64)
+        mask[rows] = 1
+        units = {name: _sealed(column * mask) for name, column in self.units.items()}
+        risky = {name: _sealed(column * mask) for name, column in self.risky.items()}
+        return dataclasses.replace(self, units=codec.freeze(units), risky=codec.freeze(risky))
+
     def least(self, other: "Table") -> "Table":
         """Return the table with the smaller of both numbers everywhere; both are of the same nodes."""
 

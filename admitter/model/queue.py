@@ -19,7 +19,8 @@ class QueuePolicy:
     reserved_share: float = 0.5
     """Most of a resource's units in the fleet that are kept idle for a reservation, until its gang has aged."""
     hold_seconds: float = 3600.0
-    """How long units are kept for a gang whose place has no declared end, and how long it then goes without."""
+    """How long units are kept for a gang whose place has no declared end, while it gains none; then it goes without for as
+    long."""
     start_seconds: float = 300.0
     """Added to a declared runtime: a cold image takes 4 to 5 minutes (traces.md section 5)."""
     overrun_grace_seconds: float = 60.0
@@ -66,12 +67,15 @@ class Reservation:
     """namespace/name"""
     request_id: str
     placements: tuple[Placement, ...]
-    made_at: float
+    nearer_at: float
+    """When it was made, or last gained a unit."""
     starts_at: float | None
     """When all of it is free by the holders' declared ends; None: a holder there has declared none, so that no more is
     kept than is free anyway, and not for long."""
     expires_at: float | None = None
-    """Of a place without a start."""
+    """Of a place without a start: unless it gains a unit by then."""
+    missing: int = 0
+    """Of a place without a start: units of it that are not free."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,12 +142,24 @@ def test_who_has_waited_for_long_keeps_its_place_for_as_long():
 
 
 def test_the_place_is_kept_from_pass_to_pass():
-    """Of two like nodes n1 is chosen; that n2 would now be free as early does not move it."""
+    """Of two like nodes n1 is chosen; that n2 would now be free a little earlier does not move it."""
     view = a_view(("n1", 2), ("n2", 2))
     _, first = decide(view, [BIG], [SIX, held("n2", 6, ends_in=900, name="b")])
     assert {place.node for place in first.state.reservation.placements} == {"n1"}
-    _, second = decide(view, [BIG], [SIX, held("n2", 6, ends_in=500, name="b")], state=first.state)
+    _, second = decide(view, [BIG], [SIX, held("n2", 6, ends_in=550, name="b")], state=first.state)
     assert second.state.reservation == first.state.reservation
+    _, third = decide(view, [BIG], [SIX, held("n2", 6, ends_in=300, name="b")], state=first.state)
+    assert {place.node for place in third.state.reservation.placements} == {"n2"}
+
+
+def test_a_holder_that_ends_early_brings_the_start_nearer():
+    """n1 is held by two; the longer one is gone before its time."""
+    view = a_view(("n1", 0))
+    short, long = held("n1", 4, ends_in=300, name="short"), held("n1", 4, ends_in=9000, name="long")
+    _, first = decide(view, [BIG], [short, long])
+    answers, second = decide(a_view(("n1", 4)), [BIG, a_small(runtime=400)], [short], state=first.state)
+    assert (first.state.reservation.starts_at, second.state.reservation.starts_at) == (NOW + 9000, NOW + 300)
+    assert answers["small"].reason is WaitReason.BEHIND_OTHERS
 
 
 def test_a_place_whose_holder_is_late_is_left_for_an_earlier_one():
@@ -258,7 +270,7 @@ def fits(job, sizes):
 
 
 @hypothesis.given(JOBS, SIZES)
-@hypothesis.settings(max_examples=40)
+@hypothesis.settings(max_examples=25)
 def test_a_reservation_is_kept_if_everybody_ends_when_they_said(shapes, sizes):
     """EASY: no gang starts later than it was first promised, whoever passed it."""
     jobs = jobs_of(shapes)
@@ -268,7 +280,7 @@ def test_a_reservation_is_kept_if_everybody_ends_when_they_said(shapes, sizes):
 
 
 @hypothesis.given(JOBS, SIZES, st.sampled_from([None, 0.3, 3.0]))
-@hypothesis.settings(max_examples=40)
+@hypothesis.settings(max_examples=25)
 def test_every_gang_that_fits_the_fleet_starts_in_the_end(shapes, sizes, factor):
     """Nobody starves, whether runtimes are right, not declared, or far too short or long."""
     jobs = jobs_of(shapes, lambda seconds: None if factor is None else seconds * factor)
@@ -278,7 +290,7 @@ def test_every_gang_that_fits_the_fleet_starts_in_the_end(shapes, sizes, factor)
 
 
 @hypothesis.given(st.integers(1, 3), st.integers(2, 4), st.booleans())
-@hypothesis.settings(max_examples=8)
+@hypothesis.settings(max_examples=5)
 def test_a_stream_of_small_gangs_does_not_starve_a_large_one(nodes, stream, declares):
     """Singles fill every gap: without a reservation the large gang would wait for the end of the stream."""
     small = [
