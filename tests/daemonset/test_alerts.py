@@ -12,6 +12,9 @@ from hack import alerts, promtool
 from hack.matrix import captures
 from tests import scrapes
 
+pytestmark = pytest.mark.timeout(900)
+"""The first test that asks replays every capture; on a busy machine that takes its time."""
+
 CASES = sorted((pathlib.Path(__file__).parent / "alerts").glob("*.yaml"))
 RUNBOOKS = pathlib.Path(__file__).parents[2] / "docs" / "runbooks"
 RULES = tuple(alerts.alerts())

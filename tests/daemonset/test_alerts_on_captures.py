@@ -10,6 +10,9 @@ from hack import alerts, promtool
 from hack.matrix import captures
 from tests import scrapes
 
+pytestmark = pytest.mark.timeout(900)
+"""The first test that asks replays every capture; on a busy machine that takes its time."""
+
 MINUTES = 75
 """Longer than the longest `for`."""
 

@@ -14,6 +14,9 @@ from hack.matrix.verdicts import Sight
 from muster.model.reading import Known
 from tests.ruleshown import by_hand
 
+pytestmark = pytest.mark.timeout(900)
+"""The first test that asks replays every capture; on a busy machine that takes its time."""
+
 NO_CHECKPOINT = next(profile for profile in profiles.PROFILES if profile.name == "no-checkpoint")
 
 

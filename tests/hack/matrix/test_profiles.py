@@ -12,6 +12,9 @@ from muster.model import kube
 from muster.model.reading import NOT_COLLECTED, Known, Unknown
 from tests import builders
 
+pytestmark = pytest.mark.timeout(900)
+"""The first test that asks replays every capture; on a busy machine that takes its time."""
+
 LESS = [profile for profile in profiles.PROFILES if profile.lacks]
 
 

@@ -13,6 +13,9 @@ from hack.matrix import captures, profiles
 from muster.model import shapes
 from tests.ruleshown import findings_of, rule_of, timelines
 
+pytestmark = pytest.mark.timeout(900)
+"""The first test that asks replays every capture; on a busy machine that takes its time."""
+
 REMOVABLE = tuple(item for item in Privilege if item is not Privilege.NONE)
 
 

@@ -15,6 +15,9 @@ from muster.model.report import verdict_of
 from tests import builders
 from tests.ruleshown import a_timeline, findings_of, rule_of, timelines
 
+pytestmark = pytest.mark.timeout(900)
+"""The first test that asks replays every capture; on a busy machine that takes its time."""
+
 
 def numbers(reports):
     """Return what every report of a timeline says in numbers, which verdict it has, and what it makes of each device."""
