@@ -181,4 +181,4 @@ def _waiting(context: Context, devices: tuple[DeviceReport, ...]) -> Iterator[Po
 
 def _rejected(context: Context) -> Iterator[PodFinding]:
     for item in rejections.recent_of(context):
-        yield PodFinding(pod=item.pod, uid=item.uid, state=PodState.REJECTED, reason=Reason.REJECTED.value)
+        yield PodFinding(pod=item.pod, uid=item.uid, state=PodState.REJECTED, reason=rejections.why(item.message).value)

@@ -22,7 +22,8 @@ ENTRIES = tuple(f"{group}{number}" for group, last in LAST.items() for number in
 """Every entry of the fault catalogue: 67 faults, and 8 healthy states that look like faults."""
 
 WITHOUT_CAPTURE = ("H1",)
-"""Leaves no trace on the planes: its test is one of behaviour, that the reader lets go of the GPUs (tests/e2e)."""
+"""Leaves no trace on the planes: its test is one of behaviour, that the reader lets go of the GPUs."""
+BEHAVIOUR = {"H1": ("tests/agent/sources/test_session.py", "tests/e2e/test_agent.py")}
 WITHOUT_TWIN = (*WITHOUT_CAPTURE, "D2")
 """D2 stays capacity OK whatever the planes show; only somebody inside the pod could change the answer."""
 
@@ -129,6 +130,12 @@ def test_every_entry_has_a_twin_of_a_capture(entry):
     twins = [stem for stem in _stems(entry) if stem.endswith("-twin")]
     assert twins
     assert {stem.removesuffix("-twin") for stem in twins} <= set(_stems(entry))
+
+
+@pytest.mark.parametrize("entry", WITHOUT_CAPTURE)
+def test_an_entry_without_a_capture_has_its_test_of_behaviour(entry):
+    for path in BEHAVIOUR[entry]:
+        assert "proof" in (HERE.parents[1] / path).read_text("utf-8")
 
 
 def test_there_is_no_capture_of_an_entry_that_the_catalogue_lacks():

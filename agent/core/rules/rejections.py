@@ -81,6 +81,18 @@ def recent_of(context: Context) -> tuple[kube.Rejection, ...]:
     return tuple(sorted(found, key=lambda item: (item.at, item.pod, item.uid)))
 
 
+def why(message: str) -> Reason:
+    """Return what the kubelet's own words accuse; Rejected where they are of no known form.
+
+    >>> why("Allocate failed due to no healthy devices present; cannot allocate unhealthy devices").value
+    'NotAdvertised'
+    """
+    text = message.lower()
+    if any(word in text for word in _PREFERRED):
+        return Reason.READ_FAILED  # the plugin's NVML, or one GPU that it walks over (faults.md B3, B4)
+    return Reason.NOT_ADVERTISED if "no healthy devices" in text else Reason.REJECTED
+
+
 def _pods(rejections: tuple[kube.Rejection, ...]) -> str:
     return named(item.pod or item.uid or "a pod" for item in rejections)
 

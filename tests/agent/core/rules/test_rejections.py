@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from agent.core.judge import judge
 from agent.model.history import History
 from agent.model.policy import Policy
@@ -84,3 +86,18 @@ def test_a_pile_is_counted_and_the_list_stays_bounded():
     report = judged(node(*many))
     assert "RejectedPodsPileUp" in [finding.cause for finding in report.node_findings]
     assert len(report.pods) == 256
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu", "NotAdvertised"),
+        ("Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: init: Unknown Error", "ReadFailed"),
+        ("Allocate failed due to requested number of devices unavailable for nvidia.com/gpu. Requested: 1", "Rejected"),
+        ("", "Rejected"),
+    ],
+)  # fmt: skip
+def test_a_rejected_pod_is_listed_with_what_the_kubelet_accused(message, reason):
+    refused = Rejection(at=builders.after(-5), pod="ml/r", uid="r", reason="UnexpectedAdmissionError", message=message)
+    (pod,) = builders.reports_of(builders.a_node(rejections=(refused,)), (0,))[-1].pods
+    assert (pod.pod, pod.state.value, pod.reason) == ("ml/r", "rejected", reason)
