@@ -77,6 +77,10 @@ bench-feed: venv ## Deltas a second over mutual TLS, and memory at 5,000 nodes
 soak: venv ## Random faults against running agents, held against an oracle (ARGS="--injections 300 --seed 7", "--unscaled")
 	@$(BIN)/python -m hack.soak $(ARGS)
 
+.PHONY: bench-images
+bench-images: venv ## From a cold image to its first process, with and without the warmer (real containerd; ARGS="--mib 64")
+	@$(BIN)/python -m hack.bench.images $(ARGS)
+
 .PHONY: requirements
 requirements: ## Compile requirements/*.txt with the pinned uv (ARGS="--upgrade")
 	@bash hack/requirements.sh $(ARGS)

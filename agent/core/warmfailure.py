@@ -18,6 +18,8 @@ from agent.model.warm import Failure, Reason
 _TEXTS: tuple[tuple[re.Pattern[str], Reason], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), reason)
     for pattern, reason in (
+        # gRPC's own words about containerd's socket: they hold "connection refused" too.
+        (r"\bunix:|socket closed|goaway", Reason.RUNTIME_AWAY),
         (r"no space left on device|disk quota exceeded", Reason.DISK_FULL),
         (r"\b429\b|toomanyrequests|too many requests", Reason.TOO_MANY_REQUESTS),
         (r"unexpected commit digest|failed size validation|unexpected digest|invalid checksum", Reason.CORRUPT_BLOB),

@@ -64,6 +64,10 @@ class Pull:
         self._ways, self._candidate, self._image = ways, candidate, candidate.image
         self._credentials, self._lease, self._expires_at = credentials, lease, expires_at
         self._fetcher = Fetcher(ways.runtime, ways.registry, ways.throttle, lease)
+        failure = candidate.failure
+        was_corrupt = failure is not None and failure.reason is Reason.CORRUPT_BLOB
+        # The runtime keeps the wrong bytes under our lease and would go on from them; our own download throws them away.
+        self._is_own = candidate.hold is Hold.SHADOW or ways.is_capped or was_corrupt
         self._moved_at, self._seen = time.monotonic(), (-1, -1)
         self.state = PullState.DOWNLOADING
         self._spans: dict[PullState, tuple[float, int]] = {}
@@ -86,11 +90,11 @@ class Pull:
         runtime, is_shadow = self._ways.runtime, self._candidate.hold is Hold.SHADOW
         await runtime.create_lease(self._lease, self._image.manifest.digest, self._expires_at, is_done=False)
         facts = await self._ways.survey.read()
-        if is_shadow or self._ways.is_capped:
+        if self._is_own:
             began = time.monotonic()
             await self._download(facts)
             self._spans[PullState.DOWNLOADING] = (time.monotonic() - began, self.fetched_bytes)
-        self.state = PullState.UNPACKING if is_shadow or self._ways.is_capped else PullState.DOWNLOADING
+        self.state = PullState.UNPACKING if self._is_own else PullState.DOWNLOADING
         if is_shadow:
             work = unpack.unpack(
                 runtime,
@@ -104,7 +108,7 @@ class Pull:
             work = runtime.pull(self._candidate.key, self._credentials, lease=self._lease, handler="")
         began, packed = time.monotonic(), warmth.assess(self._image, facts).unpack_missing_bytes
         await self._watched(work)
-        if is_shadow or self._ways.is_capped:
+        if self._is_own:
             self._spans[PullState.UNPACKING] = (time.monotonic() - began, packed)
         self.state = PullState.VERIFYING
         await self._verify()

@@ -26,7 +26,11 @@ def test_every_reason_has_its_patience():
         ("NOT_FOUND", "failed to resolve reference: not found", Reason.NOT_FOUND),
         ("FAILED_PRECONDITION", "unexpected commit digest sha256:a, expected sha256:b", Reason.CORRUPT_BLOB),
         ("UNKNOWN", "write /x: no space left on device", Reason.DISK_FULL),
-        ("UNAVAILABLE", "failed to connect to all addresses; last error: UNKNOWN: unix:/c.sock", Reason.RUNTIME_AWAY),
+        (
+            "UNAVAILABLE",
+            "failed to connect to all addresses; last error: UNKNOWN: unix:/c.sock: Connection refused",
+            Reason.RUNTIME_AWAY,
+        ),
         ("UNKNOWN", "dial tcp 127.0.0.1:5000: connect: connection refused", Reason.REGISTRY_UNREACHABLE),
         ("UNKNOWN", "no match for platform in manifest", Reason.NO_PLATFORM),
         ("UNKNOWN", "something nobody has seen", Reason.PULL_FAILED),
