@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Mapping
 
-from admitter import clustersettings, nodesettings
+from admitter import clustersettings, nodesettings, queuesettings
 from admitter.clustersettings import ClusterSettings
 from admitter.model.decision import Policy
 from muster import settings, tls, tlscheck
@@ -93,7 +93,12 @@ class AdmitterConfig(ClusterSettings):
     @property
     def policy(self) -> Policy:
         """What decisions rest on."""
-        return Policy(gpu_resource=self.gpu_resource, lenient_pick_risk=self.lenient_pick_risk)
+        return Policy(
+            gpu_resource=self.gpu_resource,
+            lenient_pick_risk=self.lenient_pick_risk,
+            levels=self.levels,
+            queue=self.queue_policy,
+        )
 
 
 def from_flags(flags: Mapping[str, str | None], environ: Mapping[str, str]) -> AdmitterConfig:
@@ -168,4 +173,5 @@ _CHECKS: tuple[settings.Check, ...] = (
     _log_level,
     *nodesettings.CHECKS,
     *clustersettings.CHECKS,
+    *queuesettings.CHECKS,
 )

@@ -3,11 +3,12 @@
 import dataclasses
 
 from admitter.model.hold import GatePolicy
+from admitter.queuesettings import QueueSettings
 from muster.settings import setting
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class GateSettings:
+class GateSettings(QueueSettings):
     gates: bool = setting(
         default=False, text="place pods that carry our scheduling gate, and let them go; needs an API server"
     )

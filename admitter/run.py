@@ -96,7 +96,9 @@ class Admitter:
             facts=self._facts,
         )
         self._door = Door(self._kube.reviews if self._kube is not None else None)
-        self._admission = AdmissionService(self._loop, self._clock.monotonic, self._door)
+        self._admission = AdmissionService(
+            self._loop, self._clock.monotonic, self._door, [level.name for level in config.levels]
+        )
         self._inspect = InspectService(self._loop, board, self._clock.monotonic, self._door, name=name, version=version)
         self._terms_on_disk = TermFile(config.state_dir)
         if self._kube is None:

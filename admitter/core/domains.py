@@ -14,7 +14,7 @@ import numpy as np
 
 from admitter.core.table import Numbers, Table
 from admitter.model.decision import Policy
-from admitter.model.gang import Level
+from admitter.model.gang import Gang, Level
 
 EVERYTHING = ""
 
@@ -30,6 +30,12 @@ class Domains:
 def levels(policy: Policy) -> tuple[str, ...]:
     """Return the levels that are searched, finest first."""
     return (Level.NODE, Level.CLIQUE, *(level.name for level in policy.levels), EVERYTHING)
+
+
+def unknown(gang: Gang, policy: Policy) -> str:
+    """Return a level that the gang asks for and nobody has configured; empty: none."""
+    known = {Level.ISLAND, *levels(policy)}
+    return next((p.topology.level for p in gang.podsets if p.topology and p.topology.level not in known), "")
 
 
 def of_level(level: str, resource: str, table: Table, policy: Policy) -> Domains:

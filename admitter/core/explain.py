@@ -12,7 +12,7 @@ import collections
 import dataclasses
 
 from admitter.model.decision import Explanation, Policy, Shortfall
-from admitter.model.gang import Gang, GpuRequest, MigRequest, Podset, ResourceRequest
+from admitter.model.gang import Gang, GpuRequest, Level, MigRequest, Podset, ResourceRequest
 from admitter.model.queue import Reservation, runtime_seconds
 from admitter.model.standing import Standing
 from muster.model.vocabulary import WaitReason
@@ -51,6 +51,17 @@ def never(gang: Gang, short: Shortfall, position: int) -> Explanation:
         return shortfall(gang, short, position)
     summary = f"can never fit on the nodes that are known, free or not: {_found(podset, short)}"
     return _short(gang, short, position, WaitReason.NEVER_FITS, summary)
+
+
+def unknown_level(gang: Gang, level: str, position: int, policy: Policy) -> Explanation:
+    """Explain a gang that asks for a topology level which nobody has configured."""
+    known = ", ".join((*Level, *(entry.name for entry in policy.levels)))
+    return Explanation(
+        reason=WaitReason.NEVER_FITS,
+        summary=f"asks for topology level {level[:63]}, which is none of {known}; position {position}",
+        position=position,
+        needed_units=_units(gang),
+    )
 
 
 def behind(gang: Gang, first: Gang, position: int, kept: Reservation | None = None) -> Explanation:

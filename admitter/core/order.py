@@ -18,7 +18,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
-from admitter.core import admit, explain, holdings, returns, shadow, signature
+from admitter.core import admit, domains, explain, holdings, returns, shadow, signature
 from admitter.core.prospects import Prospects
 from admitter.core.returns import Future, Returns
 from admitter.core.supply import Supply
@@ -132,6 +132,8 @@ class _Pass:
         gang = ask.gang
         if ask.standing.not_before > self._scene.now or self._over_limit(gang) is not None:
             return None
+        if domains.unknown(gang, self._policy):
+            return None
         kind = signature.of(gang)
         if self._is_deep(kind):
             return None
@@ -199,6 +201,8 @@ class _Pass:
 
     def _refusal(self, ask: Ask) -> Explanation:
         gang, position, policy = ask.gang, self._position, self._policy
+        if level := domains.unknown(gang, policy):
+            return explain.unknown_level(gang, level, position, policy)
         never = self._memory.prospects.never(gang, self._scene.ideal, policy)
         if never is not None:
             return explain.never(gang, never, position)

@@ -6,6 +6,7 @@ Why not in the service: what a valid request is belongs to the contract, and is 
 """
 
 import re
+from collections.abc import Collection
 
 from admitter.model.gang import (
     Gang,
@@ -41,8 +42,11 @@ class InvalidRequest(ValueError):
         self.problems = problems
 
 
-def gang(message: admission_pb2.OpenGang) -> Gang:
-    """Return the gang, or raise InvalidRequest with every problem."""
+def gang(message: admission_pb2.OpenGang, levels: Collection[str] | None = None) -> Gang:
+    """Return the gang, or raise InvalidRequest with every problem.
+
+    `levels` are the network's, as configured; None: the caller does not know them, and the queue says so of a wrong one.
+    """
     problems: list[str] = []
     _match(problems, "open.namespace", message.namespace, _LABEL, "a namespace name")
     _match(problems, "open.gang", message.gang, _NAME, "a Kubernetes name")
@@ -50,7 +54,9 @@ def gang(message: admission_pb2.OpenGang) -> Gang:
     if not 1 <= len(message.podsets) <= MAX_PODSETS:
         problems.append(f"open.podsets: has {len(message.podsets)} entries, not 1..{MAX_PODSETS}")
         raise InvalidRequest(tuple(problems))
-    podsets = tuple(_podset(problems, f"open.podsets[{index}]", entry) for index, entry in enumerate(message.podsets))
+    podsets = tuple(
+        _podset(problems, f"open.podsets[{index}]", entry, levels) for index, entry in enumerate(message.podsets)
+    )
     names = [podset.name or "main" for podset in message.podsets]
     problems += [
         f"open.podsets[{index}].name: {name!r} is used before"
@@ -83,14 +89,16 @@ def member(message: admission_pb2.Member, of: Gang) -> Member:
     return Member(podset=message.podset, uid=message.uid, node=message.node)
 
 
-def _podset(problems: list[str], path: str, message: admission_pb2.Podset) -> Podset | None:
+def _podset(
+    problems: list[str], path: str, message: admission_pb2.Podset, levels: Collection[str] | None
+) -> Podset | None:
     known = len(problems)
     name = message.name or "main"
     _match(problems, f"{path}.name", name, _LABEL, "a podset name")
     if not 1 <= message.count <= MAX_PODS:
         problems.append(f"{path}.count: {message.count} is not in 1..{MAX_PODS}")
     request = _request(problems, path, message)
-    topology = _topology(problems, f"{path}.topology", message.topology)
+    topology = _topology(problems, f"{path}.topology", message.topology, levels)
     pod_class = _class(problems, f"{path}.class", getattr(message, "class"))
     runtime = None
     if message.HasField("max_runtime"):
@@ -128,15 +136,18 @@ def _request(problems: list[str], path: str, message: admission_pb2.Podset) -> R
     return None
 
 
-def _topology(problems: list[str], path: str, text: str) -> TopologyWish | None:
+def _topology(problems: list[str], path: str, text: str, levels: Collection[str] | None) -> TopologyWish | None:
     if not text:
         return None
     kind, _, level = text.partition("=")
-    if kind not in ("required", "preferred") or level not in {member.value for member in Level}:
-        levels = ", ".join(member.value for member in Level)
-        problems.append(f"{path}: {text!r} is not required=LEVEL or preferred=LEVEL with LEVEL of {levels}")
+    known = [*(member.value for member in Level), *(levels or ())]
+    is_known = bool(_LABEL.fullmatch(level)) if levels is None else level in known
+    if kind not in ("required", "preferred") or not is_known:
+        problems.append(
+            f"{path}: {text[:128]!r} is not required=LEVEL or preferred=LEVEL with LEVEL of {', '.join(known)}"
+        )
         return None
-    return TopologyWish(level=Level(level), required=kind == "required")
+    return TopologyWish(level=level, required=kind == "required")
 
 
 def _class(problems: list[str], path: str, text: str) -> PodClass | None:

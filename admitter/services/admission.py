@@ -8,7 +8,7 @@ nothing; the gang keeps what it has, as after any lost stream.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any, Protocol, TypeAlias
 
 import grpc
@@ -51,8 +51,10 @@ class Desk(Protocol):
 class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
     """Serves clients' streams from one desk."""
 
-    def __init__(self, desk: Desk, monotonic: Callable[[], float], door: Door) -> None:
+    def __init__(self, desk: Desk, monotonic: Callable[[], float], door: Door, levels: Collection[str] = ()) -> None:
+        """`levels` are the names of the network's levels."""
         self._desk = desk
+        self._levels = levels
         self._monotonic = monotonic
         self._door = door
 
@@ -82,7 +84,7 @@ class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
         if first is None or first.WhichOneof("message") != "open":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "open: must be the first message")
         try:
-            return request.gang(first.open)
+            return request.gang(first.open, self._levels)
         except request.InvalidRequest as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         raise AssertionError("abort returned")

@@ -99,3 +99,10 @@ def test_everyone_is_answered_and_no_node_is_promised_twice(units, shapes):
     assert all(count <= units[node] for node, count in taken.items())
     waiting = sorted(answer.position for answer in answers.values() if isinstance(answer, Explanation))
     assert waiting == list(range(1, len(waiting) + 1))
+
+
+def test_a_level_that_nobody_configured_is_named():
+    answers = decide(a_view(("n1", 8)), a_gang(topology="required=rak"), a_gang(name="other"))
+    assert answers["train"].reason is WaitReason.NEVER_FITS
+    assert "topology level rak, which is none of island, node, clique" in answers["train"].summary
+    assert isinstance(answers["other"], Grant)

@@ -39,7 +39,7 @@ def test_everything_is_read():
 
 def test_every_problem_is_named_at_once():
     bad = pb.Podset(
-        name="Worker!", count=0, gpus=0, topology="required=rack", max_runtime=duration_pb2.Duration(seconds=-1)
+        name="Worker!", count=0, gpus=0, topology="required=Rack!", max_runtime=duration_pb2.Duration(seconds=-1)
     )
     setattr(bad, "class", "gold")
     mig = pb.Podset(count=100_001, mig=pb.MigRequest(compute_slices=9, min_memory_bytes=-1))
@@ -84,3 +84,11 @@ def test_a_member_belongs_to_a_podset():
     with pytest.raises(request.InvalidRequest) as caught:
         request.member(pb.Member(podset="worker"), gang)
     assert len(caught.value.problems) == 3
+
+
+def test_a_network_level_is_known_or_refused_by_name():
+    racked = pb.Podset(count=1, gpus=1, topology="preferred=rack")
+    assert request.gang(an_open(racked), ["rack"]).podsets[0].topology == TopologyWish(level="rack", required=False)
+    assert request.gang(an_open(racked)).podsets[0].topology.level == "rack"
+    with pytest.raises(request.InvalidRequest, match="LEVEL of island, node, clique, block"):
+        request.gang(an_open(racked), ["block"])
