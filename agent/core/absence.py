@@ -41,13 +41,21 @@ def absence_of(device: DeviceId, snapshot: Snapshot, history: History) -> tuple[
     nameless = [gpu for gpu in snapshot.gpus if gpu.error and not join.looks_like_gpu(gpu.uuid)]
     if nameless and not parent and (is_mig or join.looks_like_gpu(device.uuid)):
         # A GPU that failed before it said its name: by elimination it is one of those that nobody else is.
-        return (Absence.HIDDEN if is_permission(nameless[0].error) else Absence.SILENT), nameless[0]
+        silent = nameless[_place_of(device, snapshot) % len(nameless)]
+        return (Absence.HIDDEN if is_permission(silent.error) else Absence.SILENT), silent
     if not is_mig and not join.looks_like_gpu(device.uuid):
         return Absence.UNJOINABLE, None
     hiding = [gpu for gpu in snapshot.gpus if is_refused(gpu) or (is_mig and _is_mig_unreadable(gpu))]
     if hiding:
         return Absence.HIDDEN, None
     return (Absence.MIG_GONE if is_mig else Absence.GPU_GONE), None
+
+
+def _place_of(device: DeviceId, snapshot: Snapshot) -> int:
+    """Return the id's place among all that lack a unit: dealt out so, the reason of every silent GPU counts."""
+    listed = {gpu.uuid for gpu in snapshot.gpus}
+    lacking = {item.uuid for view in snapshot.resources for item in view.ids() if item.is_lacking}
+    return sum(1 for uuid in lacking - listed if uuid < device.uuid)
 
 
 def is_permission(reason: str) -> bool:

@@ -55,6 +55,18 @@ def test_an_error_that_says_nothing_about_the_gpu_is_blind(error):
     assert isinstance(resource.admit_lenient, Unknown)
 
 
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_the_reason_of_every_gpu_that_has_no_name_counts(order):
+    """Two failed before they said who they are: that one of them wants a reset does not explain the other."""
+    errors = dict(zip(order, ("RESET_REQUIRED", "UNKNOWN"), strict=True))
+    nameless = [builders.planes.Gpu(uuid=f"unidentified-{index}", error=errors[index]) for index in (1, 2)]
+    _, report = judged((ONE, *nameless), "GPU-0", "GPU-1", "GPU-2")
+    resource = report.resources[WHOLE]
+    assert resource.verdict is Verdict.BLIND
+    assert isinstance(resource.admit_lenient, Unknown)
+    assert {finding.rule.partition("/")[0] for finding in resource.findings} == {"B2", "gpu-unreadable"}
+
+
 def test_an_id_of_an_unknown_form_cannot_join():
     assert outcome((ONE,), "GPU-0", "gpu7@host") == ("H5", "CannotJoin", Known(0), Known(1))
 
