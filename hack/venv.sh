@@ -31,6 +31,11 @@ command -v "$PYTHON" >/dev/null || lacks "$PYTHON" python3-venv
 command -v cc >/dev/null || lacks "a C compiler (cc)" build-essential
 # Without promtool the tests of the alert rules say so in one line; in CI they may not be missing.
 [[ ${CI:-} != true ]] || bash hack/promtool.sh
+# The same for the warmer, which is tested against a real containerd and a real registry (docs/images.md).
+if [[ ${CI:-} == true ]]; then
+  command -v containerd >/dev/null || lacks containerd containerd
+  command -v docker-registry >/dev/null || lacks docker-registry docker-registry
+fi
 
 # A copied checkout or another Python makes the scripts in .venv/bin point elsewhere: those start afresh.
 home="$PWD $("$PYTHON" --version)"
