@@ -105,8 +105,8 @@ def test_a_profile_is_what_its_manifests_grant(name):
 def granted(pod):
     containers = {container["name"]: container for container in pod["containers"]}
     reader, agent = containers["reader"], containers["agent"]
-    mounts = {(name, item["mountPath"]) for name, each in containers.items() for item in each["volumeMounts"]}
-    variables = {entry["name"]: entry.get("value") for each in containers.values() for entry in each["env"]}
+    mounts = {(name, item["mountPath"]) for name, each in containers.items() for item in each.get("volumeMounts", ())}
+    variables = {entry["name"]: entry.get("value") for each in containers.values() for entry in each.get("env", ())}
     is_injected = variables.get("NVIDIA_VISIBLE_DEVICES") == "all" and "runtimeClassName" in pod
     sees_host_dev = ("reader", "/dev") in mounts or variables.get("MUSTER_READER_DEV_ROOT") == "/host/dev"
     grants = {
