@@ -10,7 +10,6 @@ import enum
 
 from agent.model.policy import Policy
 from agent.model.snapshot import Snapshot
-from muster.model.reading import Known, Unknown
 
 
 class Allocator(enum.Enum):
@@ -33,20 +32,13 @@ def of(snapshot: Snapshot, policy: Policy) -> frozenset[Allocator]:
         found.add(Allocator.PASSTHROUGH)
     if any(view.is_dra for view in views) or _has_driver(snapshot, policy):
         found.add(Allocator.DRA)
-    match snapshot.observation.dra:
-        case Known(dra) if Allocator.DRA in found and any(item.extended_resource for item in dra.device_classes):
-            found.add(Allocator.EXTENDED_RESOURCE)
-        case _:
-            pass
+    if Allocator.DRA in found and any(item.extended_resource for item in snapshot.dra.device_classes):
+        found.add(Allocator.EXTENDED_RESOURCE)
     return frozenset(found)
 
 
 def _has_driver(snapshot: Snapshot, policy: Policy) -> bool:
-    match snapshot.observation.dra:
-        case Known(dra):
-            return any(item.name in policy.dra_drivers for item in dra.drivers)
-        case Unknown():
-            return False
+    return any(item.name in policy.dra_drivers for item in snapshot.dra.drivers)
 
 
 def is_dra_alone(snapshot: Snapshot, policy: Policy) -> bool:

@@ -20,6 +20,8 @@ from muster.model.reading import Known, Reading, Unknown
 MAX_DEVICES = 512
 """Devices remembered: an 8-GPU node in full MIG publishes 64."""
 
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+
 _NOT_COUNTED = Unknown("PromisedByDra", "a DRA driver's devices are not counted in the Node")
 
 
@@ -33,16 +35,23 @@ def standing(plane: Reading[kube.Dra], last: kube.Dra) -> kube.Dra:
 
 
 def remembered(plane: Reading[kube.Dra], last: kube.Dra) -> kube.Dra:
-    """Return what to remember: slices and classes, no more devices than a node has."""
+    """Return what to remember: who there is, slices and classes, no more devices than a node has."""
     dra = standing(plane, last)
     kept: list[kube.DraSlice] = []
     room = MAX_DEVICES
     for item in dra.slices:
-        devices = item.devices[: max(0, room)]
+        devices = tuple(_slim(device) for device in item.devices[: max(0, room)])
         room -= len(devices)
         kept.append(dataclasses.replace(item, devices=devices))
     slices = tuple(item for item in kept if item.devices)
-    return kube.Dra(slices=slices, device_classes=dra.device_classes[:MAX_DEVICES])
+    drivers = tuple(kube.DraDriver(name=item.name) for item in dra.drivers[:MAX_DEVICES])
+    return kube.Dra(drivers=drivers, slices=slices, device_classes=dra.device_classes[:MAX_DEVICES])
+
+
+def _slim(device: kube.DraDevice) -> kube.DraDevice:
+    """Return what decides of a device: a taint's own words do not, and the evidence file is small."""
+    kept = tuple(kube.Taint(key="", effect=taint.effect) for taint in device.taints if taint.effect in _KEEPS_AWAY)
+    return kube.DraDevice(name=device.name, uuid=device.uuid, taints=kept[:1])
 
 
 def views_of(
@@ -86,7 +95,7 @@ def _promised(dra: kube.Dra, lookup: join.Units) -> dict[str, tuple[DeviceId, ..
 
 def _is_kept_away(device: kube.DraDevice) -> bool:
     """True if the driver's own taint keeps claims away: to DRA what "unhealthy" is to a plugin."""
-    return any(taint.effect in ("NoSchedule", "NoExecute") for taint in device.taints)
+    return any(taint.effect in _KEEPS_AWAY for taint in device.taints)
 
 
 def _joined(ids: Iterable[str], lookup: join.Units) -> tuple[DeviceId, ...]:

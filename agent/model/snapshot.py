@@ -135,6 +135,8 @@ class Snapshot:
     """Every GPU that NVML listed, silent ones too, sorted by UUID."""
     resources: tuple[ResourceView, ...]
     """Names that have a verdict, sorted."""
+    dra: kube.Dra
+    """The DRA plane, or what was read of it last: who allocates does not change with a failed read."""
     pods: Reading[tuple[kube.Pod, ...]]
     """Bound and unfinished, sorted by UID."""
     processes: tuple[GpuProcess, ...]

@@ -304,6 +304,25 @@ def test_no_device_plugin_is_missed_where_dra_alone_allocates(dra, counts):
     assert not causes & set(PLUGIN_CAUSES)
 
 
+def test_what_is_remembered_of_a_slice_is_what_decides():
+    """A tainted device stays kept away while the plane cannot be read, without the taint's own words."""
+    history, before = judge.judge(
+        History(), node({}, dra=slices(*TWO, taint="NoExecute"), **NO_PLUGIN), Policy(), api_server=True
+    )
+    unread = node({}, dra=Unknown("Timeout"), taken_at=builders.after(5), **NO_PLUGIN)
+    _, after = judge.judge(history, unread, Policy(), api_server=True)
+    assert builders.numbers_of(after) == builders.numbers_of(before) == {}
+    assert {taint.key for item in history.dra.slices for device in item.devices for taint in device.taints} == {""}
+
+
+def test_no_device_plugin_is_missed_while_the_dra_plane_cannot_be_read():
+    history, _ = judge.judge(History(), node({}, dra=slices(), **NO_PLUGIN), Policy(), api_server=True)
+    for at in (5, 200, 400):
+        unread = node({}, dra=Unknown("Timeout"), taken_at=builders.after(at), **NO_PLUGIN)
+        history, report = judge.judge(history, unread, Policy(), api_server=True)
+    assert [finding.cause for finding in report.node_findings] == ["DraDevicesUnpublished"]
+
+
 def test_the_last_slices_are_remembered_in_bounds():
     many = slices(*(f"GPU-{number}" for number in range(5000)))
     history, _ = judge.judge(History(), node({}, dra=many, **NO_PLUGIN), Policy(), api_server=True)
