@@ -45,7 +45,6 @@ def test_every_problem_is_named(files):
     wrong = {
         "network_levels": "rack,node=x/y,a=l,a=m",
         "namespace_limits": "team-a=many,b=1,b=2",
-        "reserved_share": "2",
     }
     with pytest.raises(settings.InvalidSettings) as caught:
         config.from_flags(files | wrong, {})
