@@ -81,6 +81,10 @@ soak: venv ## Random faults against running agents, held against an oracle (ARGS
 bench-images: venv ## From a cold image to its first process, with and without the warmer (real containerd; ARGS="--mib 64")
 	@$(BIN)/python -m hack.bench.images $(ARGS)
 
+.PHONY: bench-place
+bench-place: venv ## One decision at 5,000 nodes and 40,000 GPUs, and the engine against an exact solver
+	@$(BIN)/python -m hack.bench.place $(ARGS)
+
 .PHONY: requirements
 requirements: ## Compile requirements/*.txt with the pinned uv (ARGS="--upgrade")
 	@bash hack/requirements.sh $(ARGS)
