@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from hack import fakenvml
-from hack.fakenode import host, proctable
+from hack.fakenode import proctable
 from hack.soak.injuries import NOTHING, Hurt, Injury, Shows, shows
 from hack.soak.oracle import PLANES
 from hack.soak.world import MIG_LAYOUT, World
@@ -84,7 +84,7 @@ def _slow(world: World, gpu: int) -> _Parts:
 
 def _xid_and_reset(world: World, gpu: int) -> _Parts:
     world.drive(lambda state: state.with_gpu(gpu, recovery_action=1).with_xid(gpu, 109))
-    host.log_xid(world.root, gpu, 109)
+    world.log_xid(gpu, 109)
     return (lambda: world.set_gpu(gpu, recovery_action=0)), _of(world, gpu, "IgnoredXidNeedsReset", wait=30)
 
 
@@ -92,7 +92,7 @@ def _harmless_xid(world: World, gpu: int) -> _Parts:
     """An application's own fault: nothing may change."""
     code = world.dice.choice((13, 31, 43, 45, 94))
     world.drive(lambda state: state.with_xid(gpu, code))
-    host.log_xid(world.root, gpu, code)
+    world.log_xid(gpu, code)
     return (lambda: None), NOTHING
 
 

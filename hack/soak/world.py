@@ -143,6 +143,11 @@ class World:
 
         return end
 
+    def log_xid(self, gpu: int, code: int) -> None:
+        """Log an Xid; the driver's own state may be away, and the kernel's log never is."""
+        address = self.driver.gpus[gpu].pci.rpartition(".")[0]
+        host.log(self.root, f"NVRM: Xid (PCI:{address}): {code}, pid='<unknown>', name=<unknown>")
+
     def reset(self, gpu: int) -> None:
         """Reset a GPU; its instances are made again as they were, its processes are gone."""
         faults, instances = self.driver.faults, self.driver.gpus[gpu].mig
