@@ -208,7 +208,7 @@ async def play(fleet, dice, say):
             group.create_task(walk(scene, name, random.Random(dice.random())))
         group.create_task(kill_again_and_again(scene, dice, say))
     last = in_vain.result()
-    assert last.reason == "NotEnoughUnits"
+    assert last.reason == "NeverFits"
     assert "needs 32 GPUs (4x8)" in last.summary
     assert {*STAYERS, *(f"{name}-0" for name in WALKERS)} <= scene.started
 
