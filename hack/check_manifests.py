@@ -28,6 +28,7 @@ BASES = (
     "daemonset/profiles/no-host-pid",
     "daemonset/profiles/injection-host-pid",
     "daemonset/profiles/injection",
+    "daemonset/profiles/warmer",
 )
 
 Manifest = dict[str, Any]
@@ -48,6 +49,7 @@ class Program:
 
 PROGRAMS = {
     ("muster-agent", "run"): Program(module="agent.config", config="AgentConfig"),
+    ("muster-agent", "warm"): Program(module="agent.warmer.config", config="WarmerConfig"),
     ("muster-agent", "read"): Program(module="agent.reader.config", config="ReaderConfig"),
     ("muster-admitter", "run"): Program(module="admitter.config", config="AdmitterConfig"),
 }
