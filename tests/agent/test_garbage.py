@@ -251,3 +251,14 @@ def test_a_clock_that_jumps_back_raises_nothing_and_ends_no_hold_down(back):
         assert builders.numbers_of(report) == {WHOLE: ("TRANSIENT", 0, 5, 1 / 6)}
     _, report = judge.judge(history, dataclasses.replace(lost, taken_at=builders.after(60)), Policy(), api_server=True)
     assert builders.numbers_of(report) == {WHOLE: ("OVER", 0, 5, 1 / 6)}
+
+
+@pytest.mark.parametrize("back", [3600, 86400 * 400])
+def test_a_hold_down_goes_on_by_the_clock_that_there_is(back):
+    """A jump back must not keep a fault TRANSIENT until the old time comes round again."""
+    lost = builders.with_gpus(busy(), builders.a_lost_gpu(5))
+    history, _ = judge.judge(History(), lost, Policy(), api_server=True)
+    for seconds in (0, 20, 40):
+        now = builders.NOW + datetime.timedelta(seconds=seconds - back)
+        history, report = judge.judge(history, dataclasses.replace(lost, taken_at=now), Policy(), api_server=True)
+    assert builders.numbers_of(report) == {WHOLE: ("OVER", 0, 5, 1 / 6)}
