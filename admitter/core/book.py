@@ -23,6 +23,7 @@ from admitter.model.lease import Lease, NodeLease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.queue import Ask, QueueState
 from admitter.model.record import GangRecord, GangState, Terms
+from admitter.model.standing import Standing
 from muster.model.vocabulary import EndReason, WaitReason
 
 _MAX_ENDED = 10_000
@@ -83,6 +84,10 @@ class Book:
     def leave(self, key: str, uid: str) -> GangRecord:
         """A member is done and gives its units back."""
         return self._keep(lifecycle.left(self.records[key], uid))
+
+    def stand(self, key: str, standing: Standing) -> GangRecord:
+        """What the gang was given has been refused, or it has started after all: how it stands with the queue now."""
+        return self._keep(dataclasses.replace(self.records[key], standing=standing))
 
     def requests_of_leases(self) -> dict[str, str]:
         """Return lease id -> request id of every lease that a gang has or an agent reports."""
