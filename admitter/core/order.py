@@ -229,7 +229,7 @@ class _Pass:
         if self._future is None:
             held = (*scene.holdings, *self._granted)
             self._future = returns.future(self._now, held, self._policy, scene.now, self._memory.returns)
-        future = dataclasses.replace(self._future, supply=self._now)
+        future = self._future = self._future.of(self._now)
         before = state.reservation
         if before is not None and (before.gang, before.request_id) != (gang.full_name, gang.request_id):
             before = None

@@ -61,6 +61,8 @@ class Future:
     """Of the holders in order; inf: not known."""
     given: Mapping[str, tuple[Numbers, Numbers, Numbers]]
     """Resource -> turns of the holders, rows and units that they give back, in order of turns."""
+    kept: dict[int, Supply] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    """What was worked out: every blocked gang of a pass asks for the same ends."""
 
     @property
     def holders(self) -> int:
@@ -74,6 +76,15 @@ class Future:
 
     def after(self, holders: int) -> Supply:
         """Return the supply when so many holders, in order, have given back what they hold."""
+        if holders not in self.kept:
+            self.kept[holders] = self._after(holders)
+        return self.kept[holders]
+
+    def of(self, supply: Supply) -> "Future":
+        """Return the same future of what is left of the supply."""
+        return self if supply is self.supply else dataclasses.replace(self, supply=supply, kept={})
+
+    def _after(self, holders: int) -> Supply:
         more = [(resource, *self._given(resource, holders)) for resource in self.given]
         return dataclasses.replace(self.supply, table=self.supply.table.changed(more))
 

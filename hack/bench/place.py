@@ -19,7 +19,7 @@ from typing import Any
 
 from admitter.core.book import Book
 from admitter.model.decision import NetworkLevel, Policy
-from admitter.model.gang import Gang, Member
+from admitter.model.gang import Gang, Member, Podset, ResourceRequest
 from admitter.model.queue import QueuePolicy
 from admitter.model.record import GangState, Terms
 from hack.bench import exactplace, placefleet
@@ -109,6 +109,15 @@ class World:
             self.fleet.flap(name)
 
 
+_NOBODY = Gang(
+    namespace="bench",
+    name="nobody",
+    request_id="r",
+    podsets=(Podset(name="main", count=1, request=ResourceRequest(name="example.com/none", quantity=1)),),
+)
+"""Fits nowhere, and makes a pass lay out what has changed."""
+
+
 def fill(world: World, share: float) -> None:
     """Let gangs come until a share of the fleet is used."""
     while world.fleet.used < share * len(world.fleet.names) * world.fleet.gpus:
@@ -128,9 +137,11 @@ def placing(world: World, gangs: int, changed: int) -> Iterator[tuple[Took, bool
         took = world.decide()
         placed = world.settle()
         world.withdraw_waiting()
-        # Counted only now: a pass of its own sees the members start.
-        world.decide()
         world.finish_some(0.85)
+        # Starts and ends are other passes' work.
+        world.ask(_NOBODY)
+        world.decide()
+        world.withdraw_waiting()
         yield took, placed == 1
 
 
