@@ -11,8 +11,8 @@ is held for what it already was before. A node that is well is never held. Same 
 Why rules and versions beside the share: a bad rule of one GPU model, or a bad agent on a tenth of the nodes, stays below
 any share that a power cut does not reach.
 
-First sight: a node that is bad when this admitter first hears of it counts as turned. A new leader that finds a third of
-the fleet bad had rather taint nobody; but it has seen no good decision that could stand.
+First sight: a node that is bad when this admitter first hears of it counts as turned. One that starts into a fleet of which
+a third is bad had rather taint nobody; but it has seen no good decision that could stand.
 
 Not here: what stands meanwhile (lastgood.py), conditions and taints (nodestatus.py, taints.py).
 """

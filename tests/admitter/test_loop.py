@@ -230,11 +230,13 @@ async def test_a_pass_that_fails_is_counted_and_the_next_one_is_taken():
         assert (await told(attachment, GangState.LEASED)).lease is not None
 
 
-async def test_while_the_breaker_holds_the_last_good_numbers_are_admitted_from_and_the_log_says_so():
-    def fleet(*, bad):
-        lowered = a_resource_of(0, verdict=Verdict.OVER)
-        return [a_node(f"n{i}", {GPU: lowered if i < bad else a_resource_of(8)}) for i in range(8)]
+def fleet(*, bad, term=1):
+    """Eight nodes, of which a rule has lowered some."""
+    lowered = a_resource_of(0, verdict=Verdict.OVER)
+    return [a_node(f"n{i}", {GPU: lowered if i < bad else a_resource_of(8)}, term=term) for i in range(8)]
 
+
+async def test_while_the_breaker_holds_the_last_good_numbers_are_admitted_from_and_the_log_says_so():
     world = World(*fleet(bad=0))
     world.loop.decide_once()
     world.feed.show(*fleet(bad=8))
@@ -244,3 +246,17 @@ async def test_while_the_breaker_holds_the_last_good_numbers_are_admitted_from_a
     assert (await attachment.next()).state is GangState.LEASED
     assert world.figures.decisions["hold-began"] == 1
     assert world.figures.scene.view.nodes["n0"].report.verdict is Verdict.OVER, "people see what the agents say"
+
+
+async def test_a_standby_that_comes_to_lead_knows_what_was_good():
+    world = World(*fleet(bad=0))
+    world.loop.stand_by()
+    world.loop.decide_once()
+    world.feed.show(*fleet(bad=8, term=2))
+    world.feed.content = dataclasses.replace(world.feed.content, now=NOW + 1)
+    world.loop.decide_once()
+    assert world.figures.decisions["hold-began"] == 0, "a standby decides nothing"
+    world.lead(2)
+    attachment = world.loop.open(a_gang(count=8, gpus=8), "client")
+    world.loop.decide_once()
+    assert (await attachment.next()).state is GangState.LEASED
