@@ -299,6 +299,9 @@ class Engine:
                 after = error.retry_after if isinstance(error, RegistryFailed) else 0.0
                 self._estate.failed(reference, error.reason, error.detail, after)
                 _log.warning("%s was not resolved: %s", reference, error)
+            except Exception as error:  # noqa: BLE001 -- one registry's answer must not end the others' images
+                self._estate.failed(reference, Reason.PULL_FAILED, repr(error))
+                _log.error("%s was not resolved, by a fault of ours", reference, exc_info=error)
             self._wake.set()
 
     # -- telling

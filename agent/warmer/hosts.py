@@ -36,8 +36,9 @@ def endpoints(folder: pathlib.Path, host: str) -> tuple[Endpoint, ...]:
     real = _REAL_HOSTS.get(host, host)
     own = _endpoint(str(content.get("server", f"https://{real}")), content, is_mirror=False)
     mirrors = []
-    for url, options in (content.get("host") or {}).items():
-        if {"pull", "resolve"} <= set(options.get("capabilities", ("pull", "resolve"))):
+    said = content.get("host")
+    for url, options in said.items() if isinstance(said, dict) else ():
+        if isinstance(options, dict) and _can_pull(options.get("capabilities")):
             found = _endpoint(url, options, is_mirror=True)
             mirrors.append(dataclasses.replace(found, is_mirror=(found.scheme, found.host) != (own.scheme, own.host)))
     return tuple(dict.fromkeys((*mirrors, own)))
@@ -59,12 +60,19 @@ def _endpoint(url: str, options: dict[str, Any], *, is_mirror: bool) -> Endpoint
     path = parts.path.rstrip("/")
     if not options.get("override_path") and not path.endswith("/v2"):
         path += "/v2"
-    ca = options.get("ca", ())
+    ca = options.get("ca")
     return Endpoint(
         scheme=parts.scheme,
         host=parts.netloc,
         path=path,
         is_mirror=is_mirror,
         skip_verify=bool(options.get("skip_verify", False)),
-        ca=(ca,) if isinstance(ca, str) else tuple(map(str, ca)),
+        ca=(ca,) if isinstance(ca, str) else tuple(map(str, ca)) if isinstance(ca, list) else (),
+    )
+
+
+def _can_pull(capabilities: object) -> bool:
+    """Tell whether a host serves what we ask for; containerd takes an absent list for all of it."""
+    return capabilities is None or (
+        isinstance(capabilities, list) and {"pull", "resolve"} <= set(map(str, capabilities))
     )

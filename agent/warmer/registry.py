@@ -50,6 +50,12 @@ class RegistryFailed(Exception):
 class _Answer:
     response: http.client.HTTPResponse
     connection: http.client.HTTPConnection
+    socket: socket.socket
+
+    def close(self) -> None:
+        """Close both: the connection lets go of a response that ends with it."""
+        self.response.close()
+        self.connection.close()
 
 
 class Blob:
@@ -69,9 +75,9 @@ class Blob:
 
     def close(self) -> None:
         """Give the connection up, also from another thread while `read` waits."""
-        with contextlib.suppress(OSError, AttributeError):
-            self._answer.connection.sock.shutdown(socket.SHUT_RDWR)
-        self._answer.connection.close()
+        with contextlib.suppress(OSError):
+            self._answer.socket.shutdown(socket.SHUT_RDWR)
+        self._answer.close()
 
 
 class Registry:
@@ -87,7 +93,7 @@ class Registry:
         """Return what a reference is now."""
         name = reference.digest or reference.tag
         answer = self._ask("HEAD", reference, f"manifests/{name}", credentials)
-        with contextlib.closing(answer.connection):
+        with contextlib.closing(answer):
             response = answer.response
             digest = response.getheader("Docker-Content-Digest", reference.digest)
             size, kind = int(response.getheader("Content-Length") or 0), response.getheader("Content-Type", "")
@@ -168,7 +174,7 @@ class Registry:
         answer = self._send(endpoint, method, url, {**asked, **known})
         if answer.response.status == http.HTTPStatus.UNAUTHORIZED:
             challenge = answer.response.getheader("WWW-Authenticate", "")
-            answer.connection.close()
+            answer.close()
             proof = self._proof(endpoint, challenge, scope, credentials)
             if not proof:
                 raise RegistryFailed(Reason.UNAUTHORIZED, f"{endpoint.host} wants credentials and there are none")
@@ -179,29 +185,41 @@ class Registry:
 
     def _send(self, endpoint: Endpoint, method: str, url: str, headers: Mapping[str, str]) -> _Answer:
         for _ in range(_MOST_REDIRECTS):
-            parts = urllib.parse.urlsplit(url)
-            connection = self._connection(endpoint, parts)
+            parts, connection = self._connection(endpoint, url)
             target = parts.path + (f"?{parts.query}" if parts.query else "")
             try:
                 connection.request(method, target, headers={"User-Agent": "muster-warmer", **headers})
-                response = connection.getresponse()
+                answer = _Answer(socket=connection.sock, response=connection.getresponse(), connection=connection)
             except TimeoutError as error:
                 connection.close()
                 raise RegistryFailed(Reason.STALLED, f"{parts.netloc} did not answer in time") from error
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 raise RegistryFailed(Reason.REGISTRY_UNREACHABLE, f"{parts.netloc}: {error}") from error
-            if response.status not in {301, 302, 303, 307, 308}:
-                return _Answer(response, connection)
-            url = urllib.parse.urljoin(url, response.getheader("Location", ""))
-            connection.close()
+            if answer.response.status not in {301, 302, 303, 307, 308}:
+                return answer
+            answer.close()
+            url = _joined(endpoint, url, answer.response.getheader("Location", ""))
             # Where a blob really is needs no proof of who asks, and must not get it.
             headers = {name: value for name, value in headers.items() if name != "Authorization"}
         raise RegistryFailed(Reason.REGISTRY_UNREACHABLE, f"{endpoint.host} redirects for ever")
 
-    def _connection(self, endpoint: Endpoint, parts: urllib.parse.SplitResult) -> http.client.HTTPConnection:
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(parts.netloc, timeout=self._timeout)
+    def _connection(self, endpoint: Endpoint, url: str) -> tuple[urllib.parse.SplitResult, http.client.HTTPConnection]:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            if parts.scheme not in {"http", "https"} or not parts.hostname:
+                raise ValueError("neither http nor https, or no host")
+            if parts.scheme == "http":
+                return parts, http.client.HTTPConnection(parts.netloc, timeout=self._timeout)
+            context = self._context(endpoint)
+            return parts, http.client.HTTPSConnection(parts.netloc, timeout=self._timeout, context=context)
+        except (ValueError, http.client.InvalidURL) as error:
+            raise RegistryFailed(
+                Reason.REGISTRY_UNREACHABLE, f"{endpoint.host} leads to no address: {error}"
+            ) from error
+
+    @staticmethod
+    def _context(endpoint: Endpoint) -> ssl.SSLContext:
         context = ssl.create_default_context()
         try:
             for file in endpoint.ca:
@@ -210,7 +228,7 @@ class Registry:
             raise RegistryFailed(Reason.REGISTRY_UNREACHABLE, f"{file}: {error}") from error
         if endpoint.skip_verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return http.client.HTTPSConnection(parts.netloc, timeout=self._timeout, context=context)
+        return context
 
     def _known_token(self, endpoint: Endpoint, scope: str, credentials: Credentials | None) -> dict[str, str]:
         token, until = self._tokens.get((endpoint.host, scope, credentials[0] if credentials else ""), ("", 0.0))
@@ -242,9 +260,16 @@ class Registry:
     def _refusal(endpoint: Endpoint, answer: _Answer) -> RegistryFailed:
         status = answer.response.status
         after = answer.response.getheader("Retry-After", "")
-        answer.connection.close()
+        answer.close()
         seconds = min(float(after), _MOST_RETRY_AFTER) if re.fullmatch(r"\d{1,6}", after) else 0.0
         return RegistryFailed(warmfailure.of_status(status), f"{endpoint.host} answers {status}", seconds)
+
+
+def _joined(endpoint: Endpoint, url: str, location: str) -> str:
+    try:
+        return urllib.parse.urljoin(url, location)
+    except ValueError as error:
+        raise RegistryFailed(Reason.REGISTRY_UNREACHABLE, f"{endpoint.host} leads to no address: {error}") from error
 
 
 def _basic(credentials: Credentials) -> dict[str, str]:

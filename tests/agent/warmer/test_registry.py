@@ -1,0 +1,231 @@
+"""What a registry is asked, who is shown a password, and what its answers mean; real HTTP servers on loopback."""
+
+import base64
+import hashlib
+import http.server
+import json
+import threading
+
+import pytest
+
+from agent.core import warmref
+from agent.model.warm import Reason
+from agent.warmer.registry import Registry, RegistryFailed
+
+USER = ("robot", "s3cret")
+BASIC = "Basic " + base64.b64encode(b"robot:s3cret").decode()
+DATA = b"0123456789" * 100
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+
+
+class Server:
+    """Answers by a table of path prefix -> function(handler)."""
+
+    def __init__(self):
+        self.routes, self.seen = {}, []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.seen.append((self.command, self.path, self.headers.get("Authorization", "")))
+                for prefix, answer in outer.routes.items():
+                    if self.path.startswith(prefix):
+                        answer(self)
+                        return
+                reply(self, 404)
+
+            do_HEAD = do_GET  # noqa: N815
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def stop(self):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def reply(handler, status, body=b"", **headers):
+    handler.send_response(status)
+    for name, value in headers.items():
+        handler.send_header(name.replace("_", "-"), value)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(body)
+
+
+@pytest.fixture
+def server():
+    made = []
+
+    def start():
+        made.append(Server())
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return Registry(tmp_path, timeout_seconds=5)
+
+
+def trust(folder, host, *mirrors):
+    (folder / host).mkdir()
+    hosts = "".join(f'[host."http://{mirror}"]\ncapabilities = ["pull", "resolve"]\n' for mirror in mirrors)
+    (folder / host / "hosts.toml").write_text(f'server = "http://{host}"\n{hosts}')
+
+
+def image(host):
+    return warmref.parse(f"{host}/ml/app:v1")
+
+
+def manifest(handler):
+    reply(handler, 200, DATA, Docker_Content_Digest=DIGEST, Content_Type="application/vnd.oci.image.manifest.v1+json")
+
+
+def test_a_token_is_fetched_with_the_password_and_used_again(server, registry, tmp_path):
+    own, tokens = server(), server()
+    trust(tmp_path, own.address)
+    tokens.routes["/token"] = lambda handler: reply(
+        handler, 200, json.dumps({"token": "t0", "expires_in": 300}).encode()
+    )
+    challenge = f'Bearer realm="http://{tokens.address}/token",service="reg",scope="repository:ml/app:pull"'
+
+    def guarded(handler):
+        if handler.headers.get("Authorization") == "Bearer t0":
+            manifest(handler)
+        else:
+            reply(handler, 401, WWW_Authenticate=challenge)
+
+    own.routes["/v2/ml/app/manifests/"] = guarded
+    assert registry.resolve(image(own.address), USER).digest == DIGEST
+    assert registry.resolve(image(own.address), USER).digest == DIGEST
+    assert [(path, proof) for _, path, proof in tokens.seen] == [
+        ("/token?service=reg&scope=repository%3Aml%2Fapp%3Apull", BASIC)
+    ]
+    assert [proof for _, _, proof in own.seen] == ["", "Bearer t0", "Bearer t0"]
+
+
+def test_where_a_blob_is_redirected_to_learns_no_proof(server, registry, tmp_path):
+    own, store = server(), server()
+    trust(tmp_path, own.address)
+    store.routes["/blob"] = lambda handler: reply(handler, 200, DATA)
+
+    def guarded(handler):
+        if handler.headers.get("Authorization") == BASIC:
+            reply(handler, 307, Location=f"http://{store.address}/blob?signed")
+        else:
+            reply(handler, 401, WWW_Authenticate='Basic realm="x"')
+
+    own.routes["/v2/ml/app/blobs/"] = guarded
+    assert registry.read(image(own.address), DIGEST, USER, is_manifest=False) == DATA
+    assert [proof for _, _, proof in store.seen] == [""]
+
+
+def test_a_mirror_is_asked_first_and_never_shown_a_password(server, registry, tmp_path):
+    own, mirror = server(), server()
+    trust(tmp_path, own.address, mirror.address)
+    mirror.routes["/v2/ml/app/manifests/"] = lambda handler: reply(handler, 401, WWW_Authenticate='Basic realm="x"')
+    own.routes["/v2/ml/app/manifests/"] = lambda handler: (
+        manifest(handler)
+        if handler.headers.get("Authorization")
+        else reply(handler, 401, WWW_Authenticate='Basic realm="x"')
+    )
+    assert registry.resolve(image(own.address), USER).digest == DIGEST
+    assert [(path, proof) for _, path, proof in mirror.seen] == [(f"/v2/ml/app/manifests/v1?ns={own.address}", "")]
+
+
+def test_a_mirror_that_serves_other_bytes_is_passed_over(server, registry, tmp_path):
+    own, mirror = server(), server()
+    trust(tmp_path, own.address, mirror.address)
+    mirror.routes["/v2/"] = lambda handler: reply(handler, 200, b"other bytes")
+    own.routes["/v2/"] = lambda handler: reply(handler, 200, DATA)
+    assert registry.read(image(own.address), DIGEST, None, is_manifest=False) == DATA
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "reason", "after"),
+    [
+        (429, {"Retry_After": "120"}, Reason.TOO_MANY_REQUESTS, 120),
+        (429, {"Retry_After": "999999"}, Reason.TOO_MANY_REQUESTS, 3600),
+        (429, {"Retry_After": "Wed, 21 Oct 2026 07:28:00 GMT"}, Reason.TOO_MANY_REQUESTS, 0),
+        (404, {}, Reason.NOT_FOUND, 0),
+        (403, {}, Reason.UNAUTHORIZED, 0),
+        (503, {}, Reason.REGISTRY_UNREACHABLE, 0),
+        (418, {}, Reason.PULL_FAILED, 0),
+    ],
+)
+def test_answers_mean_what_they_mean(server, registry, tmp_path, status, headers, reason, after):
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/v2/"] = lambda handler: reply(handler, status, **headers)
+    with pytest.raises(RegistryFailed) as raised:
+        registry.resolve(image(own.address), None)
+    assert (raised.value.reason, raised.value.retry_after) == (reason, after)
+
+
+def test_a_registry_that_wants_a_password_and_gets_none(server, registry, tmp_path):
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/v2/"] = lambda handler: reply(handler, 401, WWW_Authenticate='Basic realm="x"')
+    for proof in (None, USER):
+        with pytest.raises(RegistryFailed) as raised:
+            registry.resolve(image(own.address), proof)
+        assert raised.value.reason is Reason.UNAUTHORIZED
+        assert "s3cret" not in str(raised.value)
+
+
+def test_a_circle_of_redirects_ends(server, registry, tmp_path):
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/"] = lambda handler: reply(handler, 307, Location=f"http://{own.address}/again")
+    with pytest.raises(RegistryFailed, match="redirects for ever"):
+        registry.resolve(image(own.address), None)
+
+
+def test_a_registry_without_ranges_still_goes_on_from_an_offset(server, registry, tmp_path):
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/v2/"] = lambda handler: reply(handler, 200, DATA)
+    blob = registry.open(image(own.address), DIGEST, 990, None)
+    assert blob.read(100) == DATA[990:]
+    blob.close()
+
+
+def test_nobody_listens(server, registry, tmp_path):
+    own = server()
+    trust(tmp_path, own.address)
+    own.stop()
+    with pytest.raises(RegistryFailed) as raised:
+        registry.resolve(image(own.address), None)
+    assert raised.value.reason is Reason.REGISTRY_UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://127.0.0.1/x", "http://", "http://[::1", "file:///etc/passwd", "http://h:notaport/x", ""]
+)
+def test_a_redirect_to_nowhere_is_a_registry_at_fault(server, registry, tmp_path, url):
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/v2/"] = lambda handler: reply(handler, 307, Location=url)
+    with pytest.raises(RegistryFailed) as raised:
+        registry.resolve(image(own.address), None)
+    assert raised.value.reason is Reason.REGISTRY_UNREACHABLE
+
+
+def test_a_hosts_file_of_nonsense_means_the_registry_itself(registry, tmp_path):
+    (tmp_path / "a.io").mkdir()
+    for text in ("= nonsense", "server = 5", 'host = "x"', '[host."http://b"]\ncapabilities = 3'):
+        (tmp_path / "a.io" / "hosts.toml").write_text(text)
+        from agent.warmer import hosts  # noqa: PLC0415
+
+        places = hosts.endpoints(tmp_path, "a.io")
+        assert places[-1].scheme in {"http", "https"}
