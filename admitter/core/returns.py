@@ -12,6 +12,7 @@ Why rows are remembered: what one gang holds is the same on every pass, and thou
 import bisect
 import dataclasses
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -27,6 +28,8 @@ from muster.model.reading import Known, Unknown
 
 _Part: TypeAlias = Mapping[str, tuple[Numbers, Numbers]]
 """Resource -> rows, units."""
+_Joined: TypeAlias = Mapping[str, tuple[Numbers, Numbers, Numbers]]
+"""Resource -> turns, rows, units."""
 
 
 class Returns:
@@ -35,8 +38,16 @@ class Returns:
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
         self._parts: dict[str, tuple[Holding, _Part]] = {}
+        self._last: tuple[list[_Part], _Joined] = ([], {})
 
-    def parts(self, held: Sequence[Holding], table: Table) -> list[_Part]:
+    def joined(self, held: Sequence[Holding], table: Table) -> _Joined:
+        """Return by resource: the turns of the holders, the rows and the units that they give back, in order of turns."""
+        parts = self._of(held, table)
+        if len(parts) != len(self._last[0]) or not all(map(operator.is_, parts, self._last[0])):
+            self._last = parts, _joined(parts)
+        return self._last[1]
+
+    def _of(self, held: Sequence[Holding], table: Table) -> list[_Part]:
         """Return what each holder gives back."""
         if self._names is not table.names:
             self._names, self._parts = table.names, {}
@@ -59,7 +70,7 @@ class Future:
     """Now."""
     ends: Sequence[float]
     """Of the holders in order; inf: not known."""
-    given: Mapping[str, tuple[Numbers, Numbers, Numbers]]
+    given: _Joined
     """Resource -> turns of the holders, rows and units that they give back, in order of turns."""
     kept: dict[int, Supply] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """What was worked out: every blocked gang of a pass asks for the same ends."""
@@ -112,8 +123,8 @@ def future(supply: Supply, held: Sequence[Holding], policy: Policy, now: float, 
     """Return what becomes of a supply when its holders end."""
     ends = [_end(holding, policy, now) for holding in held]
     order = sorted(range(len(held)), key=lambda at: (ends[at], held[at].since, held[at].gang.full_name))
-    parts = returns.parts([held[at] for at in order], supply.table)
-    return Future(supply=supply, ends=tuple(ends[at] for at in order), given=_joined(parts))
+    given = returns.joined([held[at] for at in order], supply.table)
+    return Future(supply=supply, ends=tuple(ends[at] for at in order), given=given)
 
 
 def _end(holding: Holding, policy: Policy, now: float) -> float:
@@ -124,8 +135,7 @@ def _end(holding: Holding, policy: Policy, now: float) -> float:
             return math.inf
 
 
-def _joined(parts: Sequence[_Part]) -> dict[str, tuple[Numbers, Numbers, Numbers]]:
-    """Return by resource: the turns of the holders, the rows and the units that they give back, in order of turns."""
+def _joined(parts: Sequence[_Part]) -> _Joined:
     joined = {}
     for resource in sorted({name for part in parts for name in part}):
         found = [(turn, *part[resource]) for turn, part in enumerate(parts) if resource in part]

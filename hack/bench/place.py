@@ -145,6 +145,18 @@ def placing(world: World, gangs: int, changed: int) -> Iterator[tuple[Took, bool
         yield took, placed == 1
 
 
+def reserved(world: World, passes: int, changed: int) -> Iterator[Took]:
+    """Yield the time of passes in which one large gang waits, with a place kept for it, while nodes change."""
+    gang = placefleet.a_gang(world.rng, 2_000_000)
+    free = len(world.fleet.names) - world.fleet.used // world.fleet.gpus
+    world.ask(placefleet.enlarged(gang, gang.podsets[-1], free + len(world.fleet.names) // 50))
+    for _ in range(passes):
+        world.now += 0.5
+        world.flap(changed)
+        yield world.decide()
+    world.withdraw_waiting()
+
+
 def blocked(world: World, passes: int, waiting: int, changed: int) -> Iterator[Took]:
     """Yield the time of passes over a queue of which nothing fits, while nodes change."""
     size = len(world.fleet.names)
@@ -170,6 +182,7 @@ def measure(nodes: int, gangs: int, instances: int, seed: int) -> dict[str, Any]
     gc.freeze()
     alone = list(placing(world, gangs, changed=1))
     loaded = list(placing(world, gangs, changed=_DELTAS_BETWEEN_PASSES))
+    kept = list(reserved(world, max(20, gangs // 5), changed=20))
     waits = list(blocked(world, max(20, gangs // 5), waiting=20, changed=20))
     print(f"solving {instances} small instances exactly", file=sys.stderr)
     return {
@@ -182,6 +195,7 @@ def measure(nodes: int, gangs: int, instances: int, seed: int) -> dict[str, Any]
         "running": len(world.running),
         "place": {**spread([took for took, _ in alone]), "placed": sum(placed for _, placed in alone)},
         "loaded": {**spread([took for took, _ in loaded]), "changed_nodes": _DELTAS_BETWEEN_PASSES},
+        "reserved": {**spread(kept), "changed_nodes": 20},
         "blocked": {**spread(waits), "waiting": 20},
         **exactplace.compare(instances, seed),
     }
