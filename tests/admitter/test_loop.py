@@ -213,7 +213,7 @@ async def test_a_term_that_begins_again_knows_nothing_of_the_last_one():
 
 async def test_what_the_api_server_says_of_a_node_is_in_the_view():
     world = World(("n1", 8))
-    world.loop._facts = lambda: {}
+    world.loop._facts = dict
     world.loop.decide_once()
     assert world.figures.scene.view.facts == {}
 

@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 from lightkube.resources import core_v1 as core
+from lightkube.types import PatchType
 
 from muster.model.nodeconditions import ConditionType
 from muster.model.report import Verdict
@@ -50,6 +51,14 @@ def written_at(client):
     return read
 
 
+@pytest.fixture(autouse=True)
+def unwritten(client):
+    """Take our conditions away before each test, so that the first word is written at once."""
+    body = {"status": {"conditions": [{"type": kind.value, "$patch": "delete"} for kind in ConditionType]}}
+    for name in NODES:
+        client.patch(core.NodeStatus, name, body, patch_type=PatchType.STRATEGIC)
+
+
 def is_well(said):
     return said.get("GPUCapacityTruthful") == "True AsAdvertised"
 
@@ -92,9 +101,6 @@ async def test_many_nodes_that_turn_at_once_are_held_and_stand_as_they_were(town
         await until(wait_for, lambda: len(running._safeguard.seen.nodes) == 3, "the hold")
         await asyncio.sleep(5)
         assert all(is_well(says(name)) for name in NODES), "the last good word stands"
-        for feeder in feeders[:3]:
-            await feeder.say(8)
-        await until(wait_for, lambda: not running._safeguard.seen.holds, "the hold's end")
 
 
 async def test_a_silent_agent_makes_its_nodes_conditions_unknown(town, at, says, wait_for):
