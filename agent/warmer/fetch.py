@@ -11,6 +11,7 @@ Why not containerd's pull: it has no bandwidth limit (images.md section 6.4c).
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -97,9 +98,16 @@ class Fetcher:
         self, reference: Reference, blob: Descriptor, credentials: Credentials | None, *, attempt: int
     ) -> None:
         async def open_at(offset: int) -> Blob:
-            return await asyncio.to_thread(
-                self._registry.open, reference, blob.digest, offset, credentials, attempt=attempt
+            opening = asyncio.get_running_loop().run_in_executor(
+                None,
+                functools.partial(self._registry.open, reference, blob.digest, offset, credentials, attempt=attempt),
             )
+            try:
+                return await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                # The thread goes on; what it opens is closed as soon as it is there.
+                opening.add_done_callback(_close)
+                raise
 
         await self._stream(blob, open_at, reference)
 
@@ -186,6 +194,11 @@ async def _raised(call: Any) -> None:
     code, detail = await call.code(), await call.details()
     if code is not grpc.StatusCode.OK:
         raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), detail, None)
+
+
+def _close(opening: "asyncio.Future[Blob]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _is_locked(error: client.CallFailed) -> bool:
