@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
+from agent.core import nvml_codes
 from agent.model import planes
 from agent.sources import readermemory
 from agent.sources.readeranswers import Counters, Host, Usage
@@ -75,6 +76,7 @@ class ReaderClient:
         self._channel: grpc.aio.Channel | None = None
         self._memory = readermemory.Memory()
         self._mode, self._mode_reason = "open", ""
+        self._telling_mode = asyncio.Lock()
         self._silent_since: float | None = None
         self._timed_out: dict[int, float] = {}
         """Index of a device that the reader gave up on -> since when."""
@@ -108,6 +110,9 @@ class ReaderClient:
         system = await self._read(reader_pb2.ReadRequest(nvml_system=reader_pb2.NvmlSystemRequest()))
         self._heard(system)
         match system:
+            case Unknown(nvml_codes.MAINTENANCE) as unknown if self._mode == "open":
+                await self._send_mode()  # It has not heard, or has forgotten, that the work is over.
+                return unknown
             case Unknown() as unknown:
                 return unknown
             case Known(answer):
@@ -208,8 +213,12 @@ class ReaderClient:
         return await self._send_mode()
 
     async def _send_mode(self) -> Reading[tuple[str, ...]]:
-        request = reader_pb2.SetNvmlSessionRequest(mode=self._mode, reason=self._mode_reason)
-        match await self._call(lambda stub: stub.SetNvmlSession(request, timeout=_CLOSE_SECONDS)):
+        # One word at a time, and the newest last: two in flight could arrive the other way round, and the reader would
+        # stay closed while everybody here believes it open.
+        async with self._telling_mode:
+            request = reader_pb2.SetNvmlSessionRequest(mode=self._mode, reason=self._mode_reason)
+            answer = await self._call(lambda stub: stub.SetNvmlSession(request, timeout=_CLOSE_SECONDS))
+        match answer:
             case Known(answer):
                 return Known(tuple(answer.open_device_files))
             case Unknown() as unknown:
