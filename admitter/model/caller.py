@@ -44,3 +44,7 @@ class Nobody:
 
 
 Caller: TypeAlias = Node | User | Nobody
+
+
+class Unanswered(Exception):
+    """The API server could not be asked what a caller may: not a no, and not a yes."""

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 
 import grpc
 
-from admitter.model.caller import Caller, Nobody, Node, User
+from admitter.model.caller import Caller, Nobody, Node, Unanswered, User
 from muster import bearer, tls
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -64,12 +64,20 @@ class Door:
                 return await _refuse(context, code, why)
 
     async def may(self, user: User, verb: str, resource: str, namespace: str = "") -> bool:
-        """Return whether a client may do this; an empty namespace is the whole cluster."""
-        return self._reviews is None or await self._reviews.may(user, verb, resource, namespace)
+        """Return whether a client may do this, as far as anybody can say; an empty namespace is the whole cluster."""
+        try:
+            return self._reviews is None or await self._reviews.may(user, verb, resource, namespace)
+        except Unanswered:
+            return False
 
     async def require(self, context: Context, user: User, verb: str, resource: str, namespace: str = "") -> None:
         """End the call of a client that may not do this."""
-        if not await self.may(user, verb, resource, namespace):
+        try:
+            is_allowed = self._reviews is None or await self._reviews.may(user, verb, resource, namespace)
+        except Unanswered as silence:
+            # No refusal: a client gives up on one, and comes back after this.
+            await _refuse(context, grpc.StatusCode.UNAVAILABLE, str(silence))
+        if not is_allowed:
             where = f"namespace {namespace}" if namespace else "the whole cluster"
             words = f"{user.name} may not {verb} {resource}.muster.dev in {where}"
             await _refuse(context, grpc.StatusCode.PERMISSION_DENIED, words)

@@ -23,7 +23,7 @@ from lightkube.models import authentication_v1, authorization_v1
 from lightkube.resources import authentication_v1 as authentication
 from lightkube.resources import authorization_v1 as authorization
 
-from admitter.model.caller import Caller, Nobody, Node, User
+from admitter.model.caller import Caller, Nobody, Node, Unanswered, User
 from admitter.sources import apiclient, watch
 from admitter.sources.apiclient import Api
 from muster.model import codec
@@ -102,7 +102,7 @@ class Reviews:
         return await self._memory.get(digest, lambda: self._review(token))
 
     async def may(self, user: User, verb: str, resource: str, namespace: str) -> bool:
-        """Return whether a user may do this; an empty namespace stands for all of them."""
+        """Return whether a user may do this, Unanswered if nobody says; an empty namespace stands for all of them."""
         groups, extra = tuple(sorted(user.groups)), tuple(sorted(user.extra.items()))
         key = (user.name, user.uid, groups, extra, verb, resource, namespace)
         return await self._memory.get(key, lambda: self._access(user, verb, resource, namespace))
@@ -135,8 +135,7 @@ class Reviews:
         try:
             reviewed: Any = await self._create(authorization.SubjectAccessReview(spec=spec))
         except apiclient.Failed as error:
-            self._problem("subjectaccessreviews", "authorization.k8s.io", error)
-            return False, 0
+            raise Unanswered(self._problem("subjectaccessreviews", "authorization.k8s.io", error)) from error
         is_allowed = bool(reviewed.status is not None and reviewed.status.allowed)
         return is_allowed, min(self._cache_seconds, 30.0) if is_allowed else REFUSED_SECONDS
 
