@@ -36,8 +36,6 @@ from muster.pb.containerd.v1 import (
     leases_pb2_grpc,
     snapshots_pb2,
     snapshots_pb2_grpc,
-    streaming_pb2_grpc,
-    transfer_pb2_grpc,
     version_pb2_grpc,
 )
 from muster.pb.cri.v1 import cri_pb2, cri_pb2_grpc
@@ -56,6 +54,8 @@ DONE_LABEL = "muster.dev/complete"
 EXPIRE_LABEL = "containerd.io/gc.expire"
 REMOTE_LABEL = "containerd.io/snapshot/remote"
 
+_SNAPSHOTTER = "io.containerd.snapshotter.v1"
+"""Kind of plugin."""
 _GONE = {"/images/delete", "/content/delete", "/snapshot/remove"}
 _EVENTS: Mapping[str, tuple[Any, str]] = {
     "/images/create": (eventtypes_pb2.ImageCreate, "name"),
@@ -110,8 +110,6 @@ class Client:
         self._events: Any = events_pb2_grpc.EventsStub(channel)
         self._introspection: Any = introspection_pb2_grpc.IntrospectionStub(channel)
         self._version: Any = version_pb2_grpc.VersionStub(channel)
-        self._transfer: Any = transfer_pb2_grpc.TransferStub(channel)
-        self._streaming: Any = streaming_pb2_grpc.StreamingStub(channel)
         self._cri_images: Any = cri_pb2_grpc.ImageServiceStub(channel)
 
     async def close(self) -> None:
@@ -127,16 +125,9 @@ class Client:
 
     async def snapshotters(self) -> frozenset[str]:
         """Return the snapshotters that loaded."""
-        return await self._plugins("io.containerd.snapshotter.v1")
-
-    async def can_transfer(self) -> bool:
-        """True if this containerd pulls through the Transfer service."""
-        return bool(await self._plugins("io.containerd.transfer.v1"))
-
-    async def _plugins(self, kind: str) -> frozenset[str]:
         answer = await self._call(self._introspection.Plugins, introspection_pb2.PluginsRequest())
         return frozenset(
-            plugin.id for plugin in answer.plugins if plugin.type == kind and not plugin.HasField("init_err")
+            plugin.id for plugin in answer.plugins if plugin.type == _SNAPSHOTTER and not plugin.HasField("init_err")
         )
 
     async def list_records(self) -> dict[str, ImageRecord]:
@@ -236,12 +227,6 @@ class Client:
         for image in answer.images:
             if image.name == name:
                 await self._call(self._images.Update, requests.update_label(image, key, value))
-
-    async def create_record(
-        self, name: str, target: Descriptor, labels: Mapping[str, str], now: datetime.datetime
-    ) -> None:
-        """Create an image record where there is none."""
-        await self._call_once(self._images.Create, requests.create_image(name, target, labels, now))
 
     async def pull(self, reference: str, credentials: requests.Credentials | None, *, lease: str, handler: str) -> None:
         """Pull as the kubelet does; cancelling it leaves what has come under the lease."""

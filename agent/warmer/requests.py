@@ -7,12 +7,9 @@ property test walks every builder's result for the rest.
 Not here: calling (client.py).
 """
 
-import datetime
 from collections.abc import Iterable, Mapping
 
-from google.protobuf import any_pb2, message
-
-from agent.model.warm import Descriptor, ImageRecord, Platform
+from agent.model.warm import Descriptor, ImageRecord
 from muster.pb.containerd.v1 import (
     content_pb2,
     diff_pb2,
@@ -20,9 +17,6 @@ from muster.pb.containerd.v1 import (
     images_pb2,
     leases_pb2,
     snapshots_pb2,
-    streaming_pb2,
-    transfer_pb2,
-    transfertypes_pb2,
     types_pb2,
 )
 from muster.pb.cri.v1 import cri_pb2
@@ -40,34 +34,12 @@ def descriptor(blob: Descriptor) -> types_pb2.Descriptor:
     return types_pb2.Descriptor(media_type=blob.kind, digest=blob.digest, size=blob.size)
 
 
-def platform(wanted: Platform) -> types_pb2.Platform:
-    """Return how containerd spells a platform."""
-    return types_pb2.Platform(os=wanted.os, architecture=wanted.architecture, variant=wanted.variant)
-
-
-def wrapped(content: message.Message) -> any_pb2.Any:
-    """Return a message as containerd wants it inside an Any: named without a host (rule 3)."""
-    return any_pb2.Any(type_url=content.DESCRIPTOR.full_name, value=content.SerializeToString())
-
-
 # -- images
 
 
 def list_images() -> images_pb2.ListImagesRequest:
     """Ask for all image records."""
     return images_pb2.ListImagesRequest()
-
-
-def create_image(
-    name: str, target: Descriptor, labels: Mapping[str, str], now: datetime.datetime
-) -> images_pb2.CreateImageRequest:
-    """Make an image record."""
-    request = images_pb2.CreateImageRequest(
-        image=images_pb2.Image(name=name, labels=labels, target=descriptor(target)),
-    )
-    request.image.created_at.FromDatetime(now)
-    request.image.updated_at.FromDatetime(now)
-    return request
 
 
 def update_label(current: images_pb2.Image, key: str, value: str) -> images_pb2.UpdateImageRequest:
@@ -189,53 +161,7 @@ def subscribe(namespace: str) -> events_pb2.SubscribeRequest:
     return events_pb2.SubscribeRequest(filters=[f"namespace=={namespace}"])
 
 
-# -- transfer
-
-
-def open_stream(name: str) -> any_pb2.Any:
-    """Begin a stream of progress."""
-    return wrapped(streaming_pb2.StreamInit(id=name))
-
-
-def transfer(
-    reference: str,
-    name: str,
-    wanted: Platform,
-    snapshotter: str,
-    labels: Mapping[str, str],
-    *,
-    host_dir: str,
-    progress_stream: str,
-) -> transfer_pb2.TransferRequest:
-    """Return a pull of one platform: without one, containerd pulls every platform of an index (rule 8)."""
-    source = transfertypes_pb2.OCIRegistry(
-        reference=reference, resolver=transfertypes_pb2.RegistryResolver(host_dir=host_dir)
-    )
-    unpack = transfertypes_pb2.UnpackConfiguration(platform=platform(wanted), snapshotter=snapshotter)
-    store = transfertypes_pb2.ImageStore(name=name, labels=labels, platforms=[platform(wanted)], unpacks=[unpack])
-    return transfer_pb2.TransferRequest(
-        source=wrapped(source),
-        destination=wrapped(store),
-        options=transfer_pb2.TransferOptions(progress_stream=progress_stream),
-    )
-
-
 # -- CRI
-
-
-def cri_version() -> cri_pb2.VersionRequest:
-    """Ask who the runtime is."""
-    return cri_pb2.VersionRequest(version="v1")
-
-
-def cri_status(*, verbose: bool) -> cri_pb2.StatusRequest:
-    """Ask how the runtime is."""
-    return cri_pb2.StatusRequest(verbose=verbose)
-
-
-def cri_list() -> cri_pb2.ListImagesRequest:
-    """Ask for all images, as the kubelet does."""
-    return cri_pb2.ListImagesRequest(filter=cri_pb2.ImageFilter(image=cri_pb2.ImageSpec()))
 
 
 def cri_image(reference: str) -> cri_pb2.ImageStatusRequest:
