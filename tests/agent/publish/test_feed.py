@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import socket
 
 import grpc
@@ -12,7 +11,7 @@ from admitter.model.feedmessages import LeaseSet
 from admitter.model.lease import NodeLease
 from agent.publish import feed, feed_session
 from muster import tls
-from muster.model import kube, protocol, warmth
+from muster.model import kube, protocol
 from muster.pb.muster.v1 import feed_pb2
 from tests import feedworld
 
@@ -52,27 +51,6 @@ async def test_every_admitter_is_told(world):
         agent.publish(feedworld.a_report(free=3), feedworld.TOPOLOGY)
         await feedworld.until(lambda: feedworld.free_in(first) == feedworld.free_in(second) == 3)
         assert agent.state.connected == tuple(sorted((one, two)))
-
-
-async def test_images_reach_every_admitter_and_a_fall_follows(world):
-    """Beside a report that does not change; a second admitter, that comes later, is told all of it."""
-    at = warmth.NOTHING.observed_at
-    warm = warmth.NodeWarmth(observed_at=at, store=warmth.ImageStore(snapshotter="overlayfs"), layers=(1, 2**64 - 1))
-    cold = dataclasses.replace(warm, layers=(1,))
-
-    def told(hub):
-        return hub.view().nodes["node-1"].warmth if "node-1" in hub.view().nodes else None
-
-    async with world.hub() as (first, one), world.hub() as (second, two), world.agent(one, two) as agent:
-        agent.publish_warmth(warm)
-        assert told(first) is None, "nothing is told before there is a report"
-        agent.publish(feedworld.a_report(), feedworld.TOPOLOGY)
-        await feedworld.until(lambda: told(first) == told(second) == warm)
-        agent.publish_warmth(cold)
-        await feedworld.until(lambda: told(first) == told(second) == cold)
-        agent.publish(feedworld.a_report(free=3), feedworld.TOPOLOGY)
-        await feedworld.until(lambda: feedworld.free_in(first) == 3)
-        assert told(first) == cold
 
 
 async def test_what_was_published_before_any_admitter_is_told_to_the_first(world):
