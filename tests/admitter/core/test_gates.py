@@ -2,73 +2,19 @@
 
 import dataclasses
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from admitter.core import gates, grouprequest, groups
+from admitter.core import gates, grouprequest
 from admitter.core import strikes as strikes_of
 from admitter.model.group import Workloads
-from admitter.model.hold import GatePolicy, Hold, HoldReason, Join, Leave, Open, Release, Replan, Strike, Tell, Withdraw
-from admitter.model.lease import Lease, Placement
-from admitter.model.record import GangRecord, GangState
-from admitter.model.timeline import Stamp, StampedBy, Timeline
+from admitter.model.hold import Hold, HoldReason, Join, Leave, Open, Release, Replan, Strike, Tell, Withdraw
+from admitter.model.record import GangState
 from muster.model import kube, labels
-from tests.admitter.grouppods import GATE, GPU, a_group, a_job, a_job_pod, a_pod, rejected
+from tests.admitter.gatescenes import NOW, POLICY, a_record, a_scene, kinds, opened, released, running
+from tests.admitter.grouppods import GATE, a_group, a_job, a_job_pod, a_pod, rejected
 
-POLICY = GatePolicy(bind_patience_seconds=60, strike_seconds=5)
-NOW = 1000.0
 PAIR = [a_pod(), a_pod("trainer-1")]
-
-
-def a_scene(pods, record=None, now=NOW, workloads=None, **more):
-    workloads = workloads or Workloads()
-    owners = {pod.uid: groups.owner(pod, workloads) for pod in pods}
-    return gates.Scene(group=a_group(pods, workloads), record=record, owners=owners, now=now, **more)
-
-
-def a_record(gang, state=GangState.WAITING, nodes=(), **changes):
-    """Return the queue's record of a gang, leased on these nodes, a pod on each."""
-    lease = None
-    if nodes:
-        places = [
-            Placement(podset=podset.name, node=node, resource=GPU, pods=1, units_per_pod=podset.units_per_pod)
-            for podset, node in zip([each for each in gang.podsets for _ in range(each.count)], nodes, strict=True)
-        ]
-        lease = Lease(id="t1-1", term=1, snapshot_version=1, placements=tuple(places))
-        state = GangState.LEASED if state is GangState.WAITING else state
-    timeline = Timeline(asked=Stamp(at=NOW, by=StampedBy.ADMITTER))
-    return GangRecord(gang=gang, owner="gates", arrival=1, timeline=timeline, state=state, lease=lease, **changes)
-
-
-def opened(pods, workloads=None):
-    """Return what is remembered once these pods have asked, and the gang they asked for."""
-    hold, (intent,) = gates.step(a_scene(pods, workloads=workloads), Hold(), POLICY)
-    assert isinstance(intent, Open)
-    return hold, intent.gang
-
-
-def released(pods, nodes, workloads=None):
-    """Return pods that were let go to these nodes, what is remembered and their record."""
-    hold, gang = opened(pods, workloads)
-    record = a_record(gang, nodes=nodes)
-    hold, intents = gates.step(a_scene(pods, record, workloads=workloads), hold, POLICY)
-    where = {intent.uid: intent.nodes[0] for intent in intents if isinstance(intent, Release)}
-    annotations = {labels.LEASE.full: "t1-1"}
-    pods = [
-        dataclasses.replace(pod, gates=(), annotations={**pod.annotations, **annotations}) if pod.uid in where else pod
-        for pod in pods
-    ]
-    return pods, where, hold, record
-
-
-def running(pod, node):
-    container = kube.Container(name="main", state=kube.ContainerState.RUNNING)
-    return dataclasses.replace(pod, node=node, gates=(), phase=kube.PodPhase.RUNNING, containers=(container,))
-
-
-def kinds(intents):
-    return [type(intent) for intent in intents]
 
 
 # -- before the lease
@@ -251,148 +197,6 @@ def test_each_strike_makes_the_delay_longer_up_to_a_bound(strikes):
     one = strikes_of.struck(Hold(strikes=strikes), POLICY, NOW, set())
     two = strikes_of.struck(one, POLICY, NOW, set())
     assert NOW < one.not_before <= two.not_before <= NOW + POLICY.strike_max_seconds
-
-
-# -- whatever happens, in any order
-
-
-class World:
-    """Pods, a queue and the adapter's memory, changed at random; every intent may be lost."""
-
-    def __init__(self, size):
-        self.size, self.serial, self.now = size, 0, NOW
-        self.pods, self.record, self.hold, self.leases, self.pinned = {}, None, Hold(), 0, {}
-
-    def create(self):
-        live = [pod for pod in self.pods.values() if not pod.is_finished]
-        if len(live) < self.size:
-            self.serial += 1
-            uid = f"u{self.serial}"
-            self.pods[uid] = a_pod(
-                f"t-{self.serial}", uid=uid, annotations={labels.GANG_SIZE.full: str(self.size)}, requests={GPU: 1}
-            )
-
-    def change(self, number, action):
-        if not self.pods:
-            return
-        uid = sorted(self.pods)[number % len(self.pods)]
-        pod = self.pods[uid]
-        if action == "delete":
-            del self.pods[uid]
-        elif action == "bind" and not pod.gates and not pod.node:
-            self.pods[uid] = dataclasses.replace(pod, node=self.pinned[uid])
-        elif action == "run" and pod.node and not pod.is_finished:
-            self.pods[uid] = running(pod, pod.node)
-        elif action == "reject" and pod.node and pod.phase is kube.PodPhase.PENDING:
-            self.pods[uid] = rejected(pod, pod.node)
-        elif action == "fail" and pod.phase is kube.PodPhase.RUNNING:
-            self.pods[uid] = dataclasses.replace(pod, phase=kube.PodPhase.FAILED)
-
-    def lease(self):
-        if self.record is not None and self.record.state is GangState.WAITING:
-            self.leases += 1
-            gang = self.record.gang
-            nodes = [f"n{self.leases}-{index}" for index in range(gang.pods)]
-            self.record = dataclasses.replace(
-                a_record(gang, nodes=nodes),
-                lease=dataclasses.replace(a_record(gang, nodes=nodes).lease, id=f"l{self.leases}"),
-            )
-
-    def step(self, lost):
-        if not self.pods:
-            return
-        pods = list(self.pods.values())
-        known = {self.record.lease.id: self.record.gang.request_id} if self.record and self.record.lease else {}
-        scene = a_scene(pods, self.record, now=self.now, request_of=known)
-        self.hold, intents = gates.step(scene, self.hold, POLICY)
-        for intent in intents:
-            self.check(intent, scene)
-            if not lost or isinstance(intent, Strike | Tell):
-                self.apply(intent)
-
-    def check(self, intent, scene):
-        match intent:
-            case Release(uid=uid, nodes=nodes, lease_id=lease_id):
-                assert self.record.state in (GangState.LEASED, GangState.STARTED)
-                assert lease_id == self.record.lease.id
-                assert set(nodes) <= {place.node for place in self.record.lease.placements}
-                assert self.pods[uid].gates == (GATE,)
-                taken = [seat.node for other, seat in self.hold.seats.items() if other != uid and other in self.pods]
-                assert nodes[0] not in taken, "a place has one pod at a time"
-            case Replan(uids=uids):
-                assert not any(self.pods[uid].phase is kube.PodPhase.RUNNING for uid in uids)
-                seated = [pod for pod in self.pods.values() if pod.annotations.get(labels.LEASE.full)]
-                assert not any(
-                    pod.phase is kube.PodPhase.RUNNING for pod in seated if not pod.is_finished and pod.uid in uids
-                )
-            case Open(gang=gang):
-                assert len(scene.group.members) == self.size
-                assert gang.pods <= self.size
-
-    def apply(self, intent):
-        match intent:
-            case Open(gang=gang):
-                self.record = a_record(gang)
-            case Withdraw():
-                self.record = dataclasses.replace(self.record, state=GangState.ENDED, lease=None)
-            case Release(uid=uid, nodes=nodes, lease_id=lease_id):
-                pod = self.pods[uid]
-                self.pinned = {**self.pinned, uid: nodes[0]}
-                annotations = {**pod.annotations, labels.LEASE.full: lease_id}
-                self.pods[uid] = dataclasses.replace(pod, gates=(), annotations=annotations)
-            case Replan(uids=uids):
-                for uid in uids:
-                    self.pods.pop(uid, None)
-
-
-ACTIONS = st.one_of(
-    st.tuples(st.just("create"), st.just(0)),
-    st.tuples(st.sampled_from(["delete", "bind", "run", "reject", "fail"]), st.integers(0, 9)),
-    st.tuples(st.just("lease"), st.just(0)),
-    st.tuples(st.just("wait"), st.sampled_from([1, 61])),
-    st.tuples(st.sampled_from(["step", "lost", "restart"]), st.just(0)),
-)
-
-
-@settings(max_examples=150)
-@given(size=st.integers(1, 4), actions=st.lists(ACTIONS, max_size=60))
-def test_no_order_of_events_breaks_a_promise(size, actions):
-    world = World(size)
-    for action, number in actions:
-        match action:
-            case "create":
-                world.create()
-            case "lease":
-                world.lease()
-            case "wait":
-                world.now += number
-            case "step" | "lost":
-                world.step(lost=action == "lost")
-            case "restart" if world.record is None or world.record.state is not GangState.WAITING:
-                # A new process remembers nothing; leases are found in the agents' words.
-                world.hold = Hold()
-            case "restart":
-                pass
-            case _:
-                world.change(number, action)
-    live = sum(not pod.is_finished for pod in world.pods.values())
-    assert live <= size
-
-
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_a_gang_left_alone_starts(size):
-    world = World(size)
-    for _ in range(size):
-        world.create()
-    world.step(lost=False)
-    world.lease()
-    world.step(lost=False)
-    for number in range(size):
-        world.change(number, "bind")
-    world.step(lost=False)
-    assert all(not pod.gates and pod.node for pod in world.pods.values())
-    assert len({pod.node for pod in world.pods.values()}) == size
-    assert {member.uid for member in world.hold.joined} == set(world.pods)
 
 
 def test_what_a_group_asks_is_what_its_pods_say():
