@@ -193,7 +193,8 @@ class GateLoop:
         hold = self._holds.get(key, Hold())
         if not pods and not hold.request_id:
             self._holds.pop(key, None)
-            self._members.pop(key, None)
+            if not uids:
+                self._members.pop(key, None)
             return
         record = self._desk.record(key)
         place = self._places[pods[0].uid] if pods else None

@@ -21,6 +21,7 @@ from muster.model import kube
 REJECTIONS = frozenset({"UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "Evicted"})
 """`status.reason` of a pod that the kubelet refused; `OutOf<resource>` beside these (faults.md section 1, admission.md 6)."""
 DEFAULT_SCHEDULER = "default-scheduler"
+_HELD = "SchedulingGated"
 
 
 def judge(
@@ -98,7 +99,10 @@ def _unbound(group: Group, hold: Hold, policy: GatePolicy, now: float) -> list[S
             continue
         if now - seat.at <= policy.bind_patience_seconds:
             continue
-        scheduled = next((each for each in pod.conditions if each.type == "PodScheduled"), None)
+        # A scheduler that has not looked since leaves the word that stood there while the pod was held.
+        scheduled = next(
+            (each for each in pod.conditions if each.type == "PodScheduled" and each.reason != _HELD), None
+        )
         strikes.append(
             Strike(
                 party=f"scheduler {pod.scheduler or DEFAULT_SCHEDULER}",

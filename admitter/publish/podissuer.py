@@ -109,6 +109,8 @@ class PodIssuer:
         try:
             async with self._slots:
                 await request
+        except Exception:  # noqa: BLE001 -- one request's fault must not end the admitter; whoever decided wants it again
+            _LOG.exception("request failed", about=what)
         finally:
             self._busy.discard(what)
 

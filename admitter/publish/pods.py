@@ -13,7 +13,7 @@ another's.
 Not here: when (gateloop.py), and on Nodes (nodes.py).
 """
 
-import dataclasses
+import copy
 import datetime
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -77,15 +77,15 @@ class PodWriter:
         """
 
         async def request() -> None:
-            copy = None
+            again = None
             if pod.controller is None:
                 found = await self._client.get(core.Pod, pod.name, namespace=pod.namespace)
-                copy = held_copy(found)
-                await self._client.create(core.Pod(metadata=_renamed(copy.metadata), spec=copy.spec), dry_run=True)
+                again = held_copy(found)
+                await self._client.create(core.Pod(metadata=_renamed(again.metadata), spec=again.spec), dry_run=True)
             await self._client.create(eviction(pod), pod.name, namespace=pod.namespace)
-            if copy is not None:
+            if again is not None:
                 _LOG.warning("a bare pod is made anew", pod=pod.full_name, uid=pod.uid)
-                await self._client.create(copy)
+                await self._client.create(again)
 
         return await self._send(term, request)
 
@@ -219,12 +219,9 @@ def held_copy(found: core.Pod) -> core.Pod:
     assert found.spec is not None
     selector = {key: value for key, value in (found.spec.nodeSelector or {}).items() if key != HOSTNAME}
     gates = [gate for gate in found.spec.schedulingGates or () if gate.name != labels.GANG.full]
-    spec = dataclasses.replace(
-        found.spec,
-        nodeSelector=selector or None,
-        nodeName=None,
-        schedulingGates=[*gates, core_v1.PodSchedulingGate(name=labels.GANG.full)],
-    )
+    spec = copy.copy(found.spec)
+    spec.nodeSelector, spec.nodeName = selector or None, None
+    spec.schedulingGates = [*gates, core_v1.PodSchedulingGate(name=labels.GANG.full)]
     annotations = {key: value for key, value in (found.metadata.annotations or {}).items() if key != labels.LEASE.full}
     metadata = meta_v1.ObjectMeta(
         name=found.metadata.name,
