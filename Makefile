@@ -40,8 +40,8 @@ check: venv ## Everything CI holds against a change, tests aside
 proto: venv ## Generate muster/pb from proto/
 	@$(BIN)/python hack/codegen.py
 
-.PHONY: rules causes
-rules causes: venv ## Make docs/rules.md from the rules
+.PHONY: rules
+rules: venv ## Make docs/rules.md from the rules
 	@$(BIN)/python -m hack.rulespage
 
 .PHONY: matrix

@@ -114,4 +114,4 @@ def _seconds(text: Any) -> float:
     (5400.0, 0.0)
     """
     found = _DURATION.findall(text) if isinstance(text, str) else []
-    return min(_MOST_SECONDS, sum(float(count) * _UNITS[unit] for count, unit in found))
+    return min(_MOST_SECONDS, sum((float(count) * _UNITS[unit] for count, unit in found), 0.0))

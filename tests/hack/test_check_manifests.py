@@ -85,7 +85,7 @@ def start_something_else(objects):
 
 
 def declare_another_port(objects):
-    container(objects, "admitter")["ports"][0]["containerPort"] = 7444
+    container(objects, "admitter")["ports"][0]["containerPort"] = 7445
 
 
 CASES = {
@@ -99,7 +99,7 @@ CASES = {
     misspell_a_setting: "reader: MUSTER_READER_SOKET is no setting of ReaderConfig",
     give_a_bad_value: "MUSTER_READER_CALL_TIMEOUT_SECONDS): 'soon' is not a number",
     start_something_else: "starts ['muster-agent', 'runn']",
-    declare_another_port: "admitter has port 7444, and no setting that listens there",
+    declare_another_port: "admitter has port 7445, and no setting that listens there",
 }
 
 
@@ -116,9 +116,9 @@ def test_the_admitter_has_exactly_the_rights_of_the_design(objects):
         ("nodes", "get", "list", "watch"),
         ("pods", "get", "list", "watch", "patch"),
         ("nodes/status", "patch"),
-        ("events", "create", "patch"),
-        ("resourceslices", "get", "list", "watch"),
-        ("deviceclasses", "get", "list", "watch"),
+        ("events", "create"),
+        ("resourceslices", "list", "watch"),
+        ("deviceclasses", "list", "watch"),
         ("tokenreviews", "create"),
         ("subjectaccessreviews", "create"),
     }
