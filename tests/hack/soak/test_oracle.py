@@ -73,7 +73,7 @@ HOLDING = kubeletstate.allocate("ml", "train", GPU, UUIDS[:1], uid="u1")(kubelet
 )  # fmt: skip
 def test_the_bound_is_what_the_catalogue_says(facts, expected):
     """Most and least of each state, by sets of ids."""
-    if facts.rejected_at is not None:
+    if facts.rejected_at:
         # The table was made when the tests were collected, minutes ago perhaps.
         facts = dataclasses.replace(facts, rejected_at=time.monotonic())
     assert bound(facts) == expected
