@@ -54,6 +54,11 @@ def numbers(admin):
     return (status.capacity or {}).get(RESOURCE), (status.allocatable or {}).get(RESOURCE)
 
 
+def has_account(admin):
+    """Return whether pods may be made in the default namespace yet: its account is made by a controller, in its own time."""
+    return any(item.metadata.name == "default" for item in admin.list(core.ServiceAccount, namespace="default"))
+
+
 def a_pod(name, gpus):
     resources = core_v1.ResourceRequirements(limits={RESOURCE: str(gpus)})
     container = core_v1.Container(name="main", image=image.NAME, resources=resources)
@@ -68,6 +73,7 @@ def pod(admin, wait_for):
 
     def start(name, gpus, phase="Running"):
         wait_for(lambda: numbers(admin) == (str(DEVICES), str(DEVICES)), "the devices")
+        wait_for(lambda: has_account(admin), "the namespace's account")
         admin.create(a_pod(name, gpus))
         made.append(name)
         wait_for(lambda: admin.get(core.Pod, name, namespace="default").status.phase == phase, f"{name} to be {phase}")
