@@ -109,8 +109,6 @@ class GateLoop:
         self._attached: dict[str, Any] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._term = 0
-        self.strikes = self.replans = 0
-        """Since the start."""
         cluster.listen(self._take)
 
     def changed(self, namespace: str) -> None:
@@ -233,7 +231,6 @@ class GateLoop:
             case Strike():
                 self._strike(key, intent)
             case Replan():
-                self.replans += 1
                 self._note("replanned", key, intent.detail, "")
                 issuer.replan(intent, scene.group.namespace, self._term)
             case Tell(told=told):
@@ -274,7 +271,6 @@ class GateLoop:
         self._withdraw(key, detail)
 
     def _strike(self, key: str, strike: Strike) -> None:
-        self.strikes += 1
         self._note("refused", key, f"{strike.party} {strike.reason}: {strike.detail}", strike.lease_id)
 
     def _withdraw(self, key: str, detail: str) -> None:

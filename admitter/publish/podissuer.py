@@ -41,8 +41,6 @@ class PodIssuer:
         self._busy: set[str] = set()
         """What a request is on its way for."""
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self.releases = 0
-        """Since the start."""
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Run requests among these tasks from now on."""
@@ -120,9 +118,7 @@ class PodIssuer:
             return
         body = writing.pinned(pod, release.nodes, self._hostnames(), release.lease_id, self._gate)
         outcome, detail = await self._writer.release(pod, body, term)
-        if outcome is Outcome.DONE:
-            self.releases += 1
-        elif outcome in (Outcome.REFUSED, Outcome.INVALID):
+        if outcome in (Outcome.REFUSED, Outcome.INVALID):
             refused(release.uid, outcome, detail)
 
     async def _finish(self, request: Coroutine[Any, Any, tuple[Outcome, str]]) -> None:
