@@ -117,7 +117,8 @@ class SessionKeeper:
             case Unknown(reason, detail):
                 say = _LOG.debug if reason == self._refusal else _LOG.warning
                 say("the reader did not take the session mode", mode=wanted.mode, reason=reason, detail=detail)
-                self._refusal = reason
+                # It may have taken it and answered late: what it confirmed before counts no more either.
+                self._confirmed, self._refusal = "", reason
 
     def _decide(self, history: History, now: datetime.datetime) -> Wanted:
         left = (self._released_until or 0.0) - self._clock.monotonic()

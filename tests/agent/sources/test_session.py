@@ -84,6 +84,20 @@ async def test_closed_with_open_files_is_asked_for_again():
     assert world.keeper.proof == Known(())
 
 
+async def test_a_reader_that_did_not_answer_is_told_again_when_the_marker_has_gone():
+    """It may have closed and said so too late: nobody else would ever open it again."""
+    world = World()
+    world.marked, world.reader.answer = True, Unknown("TIMEOUT")
+    await world.follow()
+    world.marked = False
+    await world.follow()
+    world.reader.answer = Known(())
+    await world.follow()
+    await world.follow()
+    assert world.reader.asked == ["closed", "open", "open"]
+    assert world.keeper.proof == Known(())
+
+
 async def test_a_new_reader_is_told_again():
     """What the old one confirmed died with it."""
     world = World()
