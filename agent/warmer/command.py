@@ -24,6 +24,7 @@ from agent.warmer.config import WarmerConfig
 from agent.warmer.credentials import CredentialProvider
 from agent.warmer.fetch import Throttle
 from agent.warmer.journal import Journal
+from agent.warmer.parking import Parking
 from agent.warmer.registry import Registry
 from agent.warmer.resolve import Resolver
 from agent.warmer.survey import Survey
@@ -89,6 +90,7 @@ def wired(config: WarmerConfig, wanted: warmlist.WarmList, runtime: Client) -> e
             registry=registry,
             survey=survey,
             throttle=Throttle(config.bytes_per_second),
+            parking=Parking(),
             snapshotter=config.snapshotter,
             stall_seconds=config.stall_seconds,
             is_capped=config.bandwidth_mib_per_second is not None,

@@ -117,6 +117,7 @@ class Engine:
             for task in (*tasks, *extra):
                 task.cancel()
             await asyncio.gather(*tasks, *extra, return_exceptions=True)
+            self._ways.parking.close()
             self._journal.close()
 
     async def _follow(self) -> None:

@@ -2,15 +2,15 @@
 
 In: a blob, a registry, a lease. Out: the blob, committed under the lease, its digest checked by containerd.
 
-Invariants: nothing that was written is fetched again, whoever wrote it: the ingest has containerd's own name for the
-blob, so that the kubelet's pull goes on where we stopped, and the other way round. Cancelling gives the ingest's lock
-up at once and keeps its bytes. A blob that turns out wrong is thrown away whole, since nobody knows which part is.
+Invariants: nothing that came is fetched again, whoever wrote it: the ingest has containerd's own name for the blob, so
+that the kubelet's pull goes on where we stopped, and the other way round. Cancelling gives the ingest's lock up at once,
+keeps its bytes, and parks the connection (parking.py). A blob that turns out wrong is thrown away whole, since nobody
+knows which part is.
 
 Why not containerd's pull: it has no bandwidth limit (images.md section 6.4c).
 """
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import Awaitable, Callable
@@ -20,6 +20,7 @@ import grpc
 
 from agent.model.warm import Descriptor, Reason, Reference
 from agent.warmer import client, requests
+from agent.warmer.parking import Parking, Source
 from agent.warmer.registry import Blob, Credentials, Registry, RegistryFailed
 
 CHUNK_BYTES = 1024 * 1024
@@ -28,6 +29,7 @@ LOCK_RETRY_SECONDS = 0.5
 
 _PREFIXES = (("index", "index-"), ("manifest.list", "index-"), ("manifest", "manifest-"), ("layer", "layer-"))
 _CONFIG_PREFIX = "config-"
+_Opener = Callable[[int], Awaitable[Source]]
 
 
 class Throttle:
@@ -67,8 +69,11 @@ def ref_of(blob: Descriptor) -> str:
 class Fetcher:
     """Downloads for one pull."""
 
-    def __init__(self, runtime: client.Client, registry: Registry, throttle: Throttle, lease: str) -> None:
+    def __init__(
+        self, runtime: client.Client, registry: Registry, throttle: Throttle, parking: Parking, lease: str
+    ) -> None:
         self._runtime, self._registry, self._throttle, self._lease = runtime, registry, throttle, lease
+        self._parking = parking
         self.fetched_bytes = 0
         self.moved_at = time.monotonic()
         """When a byte last came, for the stall timer."""
@@ -91,34 +96,42 @@ class Fetcher:
 
     async def put(self, blob: Descriptor, data: bytes) -> None:
         """Write a small blob that is at hand."""
-        await self._stream(blob, _Bytes(data), Reference(host="", repository=""))
+
+        async def open_at(offset: int) -> Source:
+            return Source(_Bytes(data[offset:]), offset)
+
+        await self._stream(blob, open_at, Reference(host="", repository=""))
         await self._runtime.add_resource(self._lease, "content", blob.digest)
 
     async def _write(
         self, reference: Reference, blob: Descriptor, credentials: Credentials | None, *, attempt: int
     ) -> None:
-        async def open_at(offset: int) -> Blob:
+        async def open_at(offset: int) -> Source:
             opening = asyncio.get_running_loop().run_in_executor(
                 None,
                 functools.partial(self._registry.open, reference, blob.digest, offset, credentials, attempt=attempt),
             )
             try:
-                return await asyncio.shield(opening)
+                return Source(await asyncio.shield(opening), offset)
             except asyncio.CancelledError:
-                # The thread goes on; what it opens is closed as soon as it is there.
-                opening.add_done_callback(_close)
+                # The thread goes on; what it opens waits for the next try like a connection that was begun.
+                opening.add_done_callback(functools.partial(self._park_opened, blob.digest, offset))
                 raise
 
         await self._stream(blob, open_at, reference)
 
-    async def _stream(self, blob: Descriptor, source: Any, reference: Reference) -> None:
+    def _park_opened(self, digest: str, offset: int, opening: "asyncio.Future[Blob]") -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._parking.put(digest, Source(opening.result(), offset))
+
+    async def _stream(self, blob: Descriptor, open_at: _Opener, reference: Reference) -> None:
         ref = ref_of(blob)
         while True:
             call = self._runtime.write_stream(self._lease)
             try:
                 offset = await self._say(call, requests.write_stat(ref, blob))
                 if offset is not None:
-                    await self._copy(call, ref, blob, offset, source, reference)
+                    await self._copy(call, blob, offset, open_at, reference)
                 return
             except client.CallFailed as error:
                 if not _is_locked(error):
@@ -128,20 +141,34 @@ class Fetcher:
             finally:
                 call.cancel()
 
-    async def _copy(
-        self, call: Any, ref: str, blob: Descriptor, offset: int, source: Any, reference: Reference
-    ) -> None:
-        body = await source(offset) if offset < blob.size else _Bytes(b"")
-        with contextlib.closing(body):
-            while offset < blob.size:
-                data = await _read(body, min(CHUNK_BYTES, blob.size - offset))
-                if not data:
-                    raise RegistryFailed(Reason.REGISTRY_UNREACHABLE, f"the connection was cut at {offset} bytes")
+    async def _copy(self, call: Any, blob: Descriptor, offset: int, open_at: _Opener, reference: Reference) -> None:
+        ref = ref_of(blob)
+        source = await self._parking.take(blob.digest, offset) if offset < blob.size else Source(_Bytes(b""), offset)
+        was_parked = source is not None
+        source = source or await open_at(offset)
+        try:
+            while source.offset < blob.size:
+                try:
+                    data = await source.peek(min(CHUNK_BYTES, blob.size - source.offset))
+                except RegistryFailed:
+                    if not was_parked:
+                        raise
+                    # It was cut while it stood; that is no failure of the registry.
+                    source.close()
+                    source, was_parked = await open_at(source.offset), False
+                    continue
                 await self._throttle.spend(len(data))
-                await self._say(call, requests.write_data(ref, offset, data))
-                offset += len(data)
+                await self._say(call, requests.write_data(ref, source.offset, data))
+                source.advance(len(data))
                 self.fetched_bytes += len(data)
                 self.moved_at = time.monotonic()
+        except asyncio.CancelledError:
+            self._parking.put(blob.digest, source)
+            raise
+        except BaseException:
+            source.close()
+            raise
+        source.close()
         labels = {f"containerd.io/distribution.source.{reference.host}": reference.repository} if reference.host else {}
         await self._say(call, requests.write_commit(ref, blob, labels))
 
@@ -169,9 +196,6 @@ class _Bytes:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    async def __call__(self, offset: int) -> "_Bytes":
-        return _Bytes(self._data[offset:])
-
     def read(self, size: int) -> bytes:
         data, self._data = self._data[:size], self._data[size:]
         return data
@@ -180,25 +204,11 @@ class _Bytes:
         """Nothing is open."""
 
 
-async def _read(body: Any, size: int) -> bytes:
-    """Read in a thread; when cancelled, the connection is closed and so the thread ends too."""
-    try:
-        return bytes(await asyncio.to_thread(body.read, size))
-    except asyncio.CancelledError:
-        body.close()
-        raise
-
-
 async def _raised(call: Any) -> None:
     """Raise what ended a stream."""
     code, detail = await call.code(), await call.details()
     if code is not grpc.StatusCode.OK:
         raise grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), detail, None)
-
-
-def _close(opening: "asyncio.Future[Blob]") -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        opening.result().close()
 
 
 def _is_locked(error: client.CallFailed) -> bool:

@@ -25,6 +25,7 @@ from agent.model.warm import Descriptor, Image, Layer, Reason, StoreFacts
 from agent.warmer import unpack
 from agent.warmer.client import CallFailed, Client
 from agent.warmer.fetch import Fetcher, Throttle
+from agent.warmer.parking import Parking
 from agent.warmer.registry import Credentials, Registry
 from agent.warmer.survey import Survey
 from muster.model.warmth import Hold, Level, PullState
@@ -43,6 +44,7 @@ class Ways:
     registry: Registry
     survey: Survey
     throttle: Throttle
+    parking: Parking
     snapshotter: str
     stall_seconds: float
     is_capped: bool
@@ -63,7 +65,7 @@ class Pull:
         assert isinstance(candidate.image, Image)
         self._ways, self._candidate, self._image = ways, candidate, candidate.image
         self._credentials, self._lease, self._expires_at = credentials, lease, expires_at
-        self._fetcher = Fetcher(ways.runtime, ways.registry, ways.throttle, lease)
+        self._fetcher = Fetcher(ways.runtime, ways.registry, ways.throttle, ways.parking, lease)
         failure = candidate.failure
         was_corrupt = failure is not None and failure.reason is Reason.CORRUPT_BLOB
         # The runtime keeps the wrong bytes under our lease and would go on from them; our own download throws them away.

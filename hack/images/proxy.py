@@ -54,6 +54,8 @@ class Proxy:
         """Of all bodies together."""
         self.requests: collections.deque[tuple[str, str]] = collections.deque(maxlen=10_000)
         self.body_bytes = 0
+        self.path_bytes: collections.Counter[str] = collections.Counter()
+        """Of bodies, by path."""
         self._gate = threading.Lock()
         self._free_at = 0.0
         self._stopping = threading.Event()
@@ -80,10 +82,11 @@ class Proxy:
                 return fault
         return Fault()
 
-    def spend(self, size: int) -> None:
+    def spend(self, path: str, size: int) -> None:
         """Wait until so many bytes may pass."""
         with self._gate:
             self.body_bytes += size
+            self.path_bytes[path] += size
             if self.bytes_per_second is None:
                 return
             now = time.monotonic()
@@ -159,6 +162,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             sent += len(data)
 
     def _write(self, data: bytes) -> None:
-        self.proxy.spend(len(data))
+        self.proxy.spend(self.path, len(data))
         self.wfile.write(data)
         self.wfile.flush()

@@ -54,6 +54,15 @@ def layers_asked(faulty):
     return [path for method, path in faulty.requests if method == "GET" and "/blobs/" in path]
 
 
+def blob_path(blob):
+    return f"/v2/ml/cuda/blobs/{blob.digest}"
+
+
+def sent_twice(faulty, content):
+    """Return the bytes of layers that left the registry more than once."""
+    return sum(max(0, faulty.path_bytes[blob_path(blob)] - len(blob.data)) for blob in content.blobs[1:])
+
+
 async def test_429_holds_the_host_for_all_its_images(world, faulty, name, wanted):
     """The registry says when to come back; until then no image of that host is asked for again."""
     faulty.faults = [Fault(status=429, headers={"Retry-After": "600"})]
@@ -327,8 +336,24 @@ async def test_a_pull_stands_back_for_a_starting_pod_and_loses_nothing(world, fa
     faulty.bytes_per_second = None
     here.engine.busy.starting(0)
     await here.until(is_warm(here, name), "a warm image")
-    total = sum(len(blob.data) for blob in content.blobs)
-    assert faulty.body_bytes < total + 4 * oci.MIB
+    assert sent_twice(faulty, content) == 0
+
+
+async def test_a_registry_that_cuts_a_pull_that_stands_back_costs_the_rest_only(world, faulty, name, wanted, content):
+    """The connection is gone when the pull goes on: it asks from where it was, and no failure is told."""
+    faulty.bytes_per_second = 8 * oci.MIB
+    layer = content.blobs[2]
+    faulty.faults = [Fault(path=f"blobs/{layer.digest}", cut_after=2 * oci.MIB, times=1)]
+    here = world()
+    await here.start(wanted(name, SHADOW))
+    await here.until(lambda _: faulty.path_bytes[blob_path(layer)] > oci.MIB, "half a layer")
+    here.engine.busy.starting(1)
+    await here.until(has_reason(here, name, Reason.YIELDING), "a pull that stands back")
+    await settled(lambda: asyncio.sleep(0, faulty.path_bytes[blob_path(layer)]), lambda sent: sent >= 2 * oci.MIB)
+    here.engine.busy.starting(0)
+    report = await here.until(is_warm(here, name), "a warm image")
+    assert here.image(name, report).reason == ""
+    assert sent_twice(faulty, content) == 0
 
 
 async def test_a_pull_stands_back_for_the_kubelets_own(world, origin, faulty, name, wanted):
