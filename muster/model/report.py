@@ -137,6 +137,19 @@ class ResourceReport:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MigShape:
+    """How a MIG instance is cut, by the driver's own numbers: names vary by product and driver (faults.md C9, C10)."""
+
+    profile: str
+    compute_slices: Reading[int] = NOT_COLLECTED
+    """Of the compute instance."""
+    gpu_slices: Reading[int] = NOT_COLLECTED
+    """Of its GPU instance."""
+    memory_bytes: Reading[int] = NOT_COLLECTED
+    attributes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
     """One GPU or MIG instance."""
 
@@ -150,6 +163,8 @@ class DeviceReport:
     pods: tuple[str, ...] = ()
     """namespace/name"""
     detail: str = ""
+    shape: MigShape | None = codec.feed_only(default=None)
+    """None: a whole GPU, or an instance that the driver does not show."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +177,8 @@ class PodFinding:
     state: PodState
     reason: str
     devices: tuple[str, ...] = ()
+    message: str = codec.feed_only(default="")
+    """Of a rejected pod: what the kubelet said, bounded."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -357,6 +357,78 @@ class ResourceReport(_message.Message):
 Global___ResourceReport: _TypeAlias = ResourceReport  # noqa: Y015
 
 @_typing.final
+class MigShape(_message.Message):
+    """How a MIG instance is cut, by the driver's own numbers; names of profiles vary (faults.md C9, C10)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ErrorsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _planes_pb2.Error: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _planes_pb2.Error | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PROFILE_FIELD_NUMBER: _builtins.int
+    COMPUTE_SLICES_FIELD_NUMBER: _builtins.int
+    GPU_SLICES_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    profile: _builtins.str
+    compute_slices: _builtins.int
+    """Compute slices of the compute instance."""
+    gpu_slices: _builtins.int
+    """Compute slices of its GPU instance."""
+    memory_bytes: _builtins.int
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def errors(self) -> _containers.MessageMap[_builtins.str, _planes_pb2.Error]: ...
+    def __init__(
+        self,
+        *,
+        profile: _builtins.str = ...,
+        compute_slices: _builtins.int | None = ...,
+        gpu_slices: _builtins.int | None = ...,
+        memory_bytes: _builtins.int | None = ...,
+        attributes: _abc.Iterable[_builtins.str] | None = ...,
+        errors: _abc.Mapping[_builtins.str, _planes_pb2.Error] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_compute_slices", b"_compute_slices", "_gpu_slices", b"_gpu_slices", "_memory_bytes", b"_memory_bytes", "compute_slices", b"compute_slices", "gpu_slices", b"gpu_slices", "memory_bytes", b"memory_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_compute_slices", b"_compute_slices", "_gpu_slices", b"_gpu_slices", "_memory_bytes", b"_memory_bytes", "attributes", b"attributes", "compute_slices", b"compute_slices", "errors", b"errors", "gpu_slices", b"gpu_slices", "memory_bytes", b"memory_bytes", "profile", b"profile"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__compute_slices: _TypeAlias = _typing.Literal["compute_slices"]  # noqa: Y015
+    _WhichOneofArgType__compute_slices: _TypeAlias = _typing.Literal["_compute_slices", b"_compute_slices"]  # noqa: Y015
+    _WhichOneofReturnType__gpu_slices: _TypeAlias = _typing.Literal["gpu_slices"]  # noqa: Y015
+    _WhichOneofArgType__gpu_slices: _TypeAlias = _typing.Literal["_gpu_slices", b"_gpu_slices"]  # noqa: Y015
+    _WhichOneofReturnType__memory_bytes: _TypeAlias = _typing.Literal["memory_bytes"]  # noqa: Y015
+    _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__compute_slices) -> _WhichOneofReturnType__compute_slices | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gpu_slices) -> _WhichOneofReturnType__gpu_slices | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
+
+Global___MigShape: _TypeAlias = MigShape  # noqa: Y015
+
+@_typing.final
 class DeviceReport(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -368,6 +440,7 @@ class DeviceReport(_message.Message):
     HOLDER_FIELD_NUMBER: _builtins.int
     PODS_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     pci: _builtins.str
     parent: _builtins.str
@@ -377,6 +450,10 @@ class DeviceReport(_message.Message):
     detail: _builtins.str
     @_builtins.property
     def pods(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def shape(self) -> Global___MigShape:
+        """Not set: a whole GPU, or an instance that the driver does not show."""
+
     def __init__(
         self,
         *,
@@ -388,12 +465,15 @@ class DeviceReport(_message.Message):
         holder: Global___Holder.ValueType = ...,
         pods: _abc.Iterable[_builtins.str] | None = ...,
         detail: _builtins.str = ...,
+        shape: Global___MigShape | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_shape", b"_shape", "shape", b"shape"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "holder", b"holder", "parent", b"parent", "pci", b"pci", "pods", b"pods", "reason", b"reason", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_shape", b"_shape", "detail", b"detail", "holder", b"holder", "parent", b"parent", "pci", b"pci", "pods", b"pods", "reason", b"reason", "shape", b"shape", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__shape: _TypeAlias = _typing.Literal["shape"]  # noqa: Y015
+    _WhichOneofArgType__shape: _TypeAlias = _typing.Literal["_shape", b"_shape"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__shape) -> _WhichOneofReturnType__shape | None: ...
 
 Global___DeviceReport: _TypeAlias = DeviceReport  # noqa: Y015
 
@@ -406,11 +486,14 @@ class PodFinding(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     pod: _builtins.str
     """namespace/name"""
     uid: _builtins.str
     state: Global___PodState.ValueType
     reason: _builtins.str
+    message: _builtins.str
+    """Of a rejected pod: what the kubelet said, at most 1024 characters."""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -421,10 +504,11 @@ class PodFinding(_message.Message):
         state: Global___PodState.ValueType = ...,
         reason: _builtins.str = ...,
         devices: _abc.Iterable[_builtins.str] | None = ...,
+        message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "pod", b"pod", "reason", b"reason", "state", b"state", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "message", b"message", "pod", b"pod", "reason", b"reason", "state", b"state", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -443,6 +443,7 @@ class Host(_message.Message):
     KUBELET_STARTED_AT_FIELD_NUMBER: _builtins.int
     PLUGINS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    DRA_DRIVERS_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def boot(self) -> _planes_pb2.Boot: ...
@@ -455,6 +456,10 @@ class Host(_message.Message):
         """What the reader itself costs."""
 
     @_builtins.property
+    def dra_drivers(self) -> Global___DraDrivers:
+        """Drivers whose registration sockets are there; one that does not answer goes by its socket's name."""
+
+    @_builtins.property
     def errors(self) -> _containers.MessageMap[_builtins.str, _planes_pb2.Error]: ...
     def __init__(
         self,
@@ -463,14 +468,17 @@ class Host(_message.Message):
         kubelet_started_at: _timestamp_pb2.Timestamp | None = ...,
         plugins: _planes_pb2.Plugins | None = ...,
         usage: Global___Usage | None = ...,
+        dra_drivers: Global___DraDrivers | None = ...,
         errors: _abc.Mapping[_builtins.str, _planes_pb2.Error] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_kubelet_started_at", b"_kubelet_started_at", "_plugins", b"_plugins", "boot", b"boot", "kubelet_started_at", b"kubelet_started_at", "plugins", b"plugins", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_dra_drivers", b"_dra_drivers", "_kubelet_started_at", b"_kubelet_started_at", "_plugins", b"_plugins", "boot", b"boot", "dra_drivers", b"dra_drivers", "kubelet_started_at", b"kubelet_started_at", "plugins", b"plugins", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_kubelet_started_at", b"_kubelet_started_at", "_plugins", b"_plugins", "boot", b"boot", "errors", b"errors", "kubelet_started_at", b"kubelet_started_at", "plugins", b"plugins", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_boot", b"_boot", "_dra_drivers", b"_dra_drivers", "_kubelet_started_at", b"_kubelet_started_at", "_plugins", b"_plugins", "boot", b"boot", "dra_drivers", b"dra_drivers", "errors", b"errors", "kubelet_started_at", b"kubelet_started_at", "plugins", b"plugins", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__boot: _TypeAlias = _typing.Literal["boot"]  # noqa: Y015
     _WhichOneofArgType__boot: _TypeAlias = _typing.Literal["_boot", b"_boot"]  # noqa: Y015
+    _WhichOneofReturnType__dra_drivers: _TypeAlias = _typing.Literal["dra_drivers"]  # noqa: Y015
+    _WhichOneofArgType__dra_drivers: _TypeAlias = _typing.Literal["_dra_drivers", b"_dra_drivers"]  # noqa: Y015
     _WhichOneofReturnType__kubelet_started_at: _TypeAlias = _typing.Literal["kubelet_started_at"]  # noqa: Y015
     _WhichOneofArgType__kubelet_started_at: _TypeAlias = _typing.Literal["_kubelet_started_at", b"_kubelet_started_at"]  # noqa: Y015
     _WhichOneofReturnType__plugins: _TypeAlias = _typing.Literal["plugins"]  # noqa: Y015
@@ -478,11 +486,33 @@ class Host(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__boot) -> _WhichOneofReturnType__boot | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dra_drivers) -> _WhichOneofReturnType__dra_drivers | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__kubelet_started_at) -> _WhichOneofReturnType__kubelet_started_at | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__plugins) -> _WhichOneofReturnType__plugins | None: ...
 
 Global___Host: _TypeAlias = Host  # noqa: Y015
+
+@_typing.final
+class DraDrivers(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[_planes_pb2.DraDriver]: ...
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[_planes_pb2.DraDriver] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DraDrivers: _TypeAlias = DraDrivers  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
