@@ -12,7 +12,7 @@ import sys
 import click
 from rich.console import Console
 
-from muster.cli import away, connection, images, present
+from muster.cli import away, bypass, connection, images, present
 from muster.cli.connection import Exit
 from muster.client import Client
 from muster.model.admission import NodeCapacity
@@ -25,6 +25,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="print one JS
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Ask the admitter which GPUs can really serve, and why a gang waits."""
+
+
+main.add_command(bypass.command, "bypass")
 
 
 @main.command()
