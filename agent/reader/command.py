@@ -65,12 +65,13 @@ async def _serve(settings: config.ReaderConfig) -> tuple[int, str]:
         streams=streams,
         end=end,
     )
-    following = loop.create_task(follower.run())
+    following = (loop.create_task(follower.run()), loop.create_task(service.sockets.run()))
     async with serve.serving(service, settings.socket):
         _log.info("reader serves %s", settings.socket)
         outcome = await ended
         streams.end()
-        following.cancel()
+        for task in following:
+            task.cancel()
         left = await nvml_session.retire(outcome[1])
         if left:
             _log.warning("reader leaves open: %s", ", ".join(left))

@@ -29,6 +29,26 @@ class ReaderConfig:
     device_plugins_dir: pathlib.Path = settings.setting(
         pathlib.Path("/var/lib/kubelet/device-plugins"), text="the kubelet's directory of plugin sockets"
     )
+    plugins_registry_dir: pathlib.Path = settings.setting(
+        pathlib.Path("/var/lib/kubelet/plugins_registry"),
+        text="the kubelet's directory of registration sockets (DRA drivers)",
+    )
+    host_root: pathlib.Path = settings.setting(pathlib.Path("/"), text="where the host's files are mounted")
+    kubelet_roots: tuple[str, ...] = settings.setting(
+        # Where distributions put it: kubeadm, k0s, k3s of old, microk8s, rke, TKGI.
+        (
+            "/var/lib/kubelet",
+            "/var/lib/k0s/kubelet",
+            "/var/lib/rancher/k3s/agent/kubelet",
+            "/var/snap/microk8s/common/var/lib/kubelet",
+            "/opt/rke/var/lib/kubelet",
+            "/var/vcap/data/kubelet",
+        ),
+        text="where kubelets have their root, on the host; a plugin that serves in one without a kubelet is found there",
+    )
+    sockets_seconds: float = settings.setting(
+        30.0, text="time between two questions to the sockets of plugins and DRA drivers", low=0.05, high=600
+    )
     mps_root: pathlib.Path = settings.setting(
         pathlib.Path("/run/nvidia/mps"), text="the MPS control daemon's directory"
     )

@@ -15,11 +15,13 @@ import pathlib
 from collections.abc import Iterable
 
 from agent.model import planes
-from muster.model import kube
-from muster.model.reading import Known, Reading, Unknown
+from muster.model import codec, kube
+from muster.model.reading import NOT_COLLECTED, Known, Reading, Unknown
 
 NO_HOST_VIEW = Unknown("NoHostPidView", "the reader does not see the host's processes")
 _PREFIX = "nvidia.com"
+_PREFERRED = "preferredAllocation"
+"""As the plugin's settings in a capture are named."""
 _OWN = pathlib.Path("/proc")
 _COMM_LENGTH = 15
 """The kernel cuts a process name to this."""
@@ -33,6 +35,19 @@ class HostProcess:
     executable: str
     """Base name of the first argument, or the kernel's name of the process."""
     started_at: datetime.datetime
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SocketFacts:
+    """What the sockets tell of a plugin."""
+
+    present: Reading[bool]
+    """Beside the kubelet's own."""
+    connected: Reading[bool] = NOT_COLLECTED
+    elsewhere: str = ""
+    """Folder of another kubelet's root where it serves; empty: nowhere else."""
+    preferred_allocation: str = ""
+    """`true`, `false`, or empty: it has not said."""
 
 
 def read_boot(proc_root: pathlib.Path) -> Reading[planes.Boot]:
@@ -133,31 +148,41 @@ def kubelet_started_at(found: Reading[tuple[HostProcess, ...]], names: Iterable[
             return found
 
 
-def plugins(
-    found: Reading[tuple[HostProcess, ...]], names: Iterable[str], socket_present: Reading[bool]
-) -> Reading[tuple[kube.Plugin, ...]]:
-    """Return the process half of what is known of the device plugin; the pod half comes with the admitter's slice."""
+def kubelet_pids(found: Reading[tuple[HostProcess, ...]], names: Iterable[str]) -> tuple[int, ...]:
+    """Return the kubelets' process ids, oldest first; none where the host's processes are not seen."""
     match found:
         case Known(all_found):
-            starts = [process.started_at for process in all_found if process.executable in tuple(names)]
-            plugin = kube.Plugin(
-                resource_prefix=_PREFIX,
-                process_alive=Known(bool(starts)),
-                started_at=Known(max(starts)) if starts else Unknown("NotFound"),
-                socket_present=socket_present,
-            )
-            return Known((plugin,))
+            return tuple(process.pid for process in all_found if process.executable in tuple(names))
         case Unknown():
-            return found
+            return ()
 
 
-def read_socket_present(directory: pathlib.Path) -> Reading[bool]:
-    """Return whether a socket of the plugin is in the kubelet's directory."""
-    try:
-        names = os.listdir(directory)
-    except OSError as error:
-        return Unknown("Unreadable", str(error))
-    return Known(any(name.startswith("nvidia") and name.endswith(".sock") for name in names))
+def plugins(
+    found: Reading[tuple[HostProcess, ...]], names: Iterable[str], sockets: SocketFacts
+) -> Reading[tuple[kube.Plugin, ...]]:
+    """Return the node's half of what is known of the device plugin; the pod half comes with the admitter's slice."""
+    alive: Reading[bool]
+    started: Reading[datetime.datetime]
+    match found, sockets.present:
+        case Known(all_found), _:
+            starts = [process.started_at for process in all_found if process.executable in tuple(names)]
+            alive, started = Known(bool(starts)), Known(max(starts)) if starts else Unknown("NotFound")
+        case Unknown() as unread, Known():
+            alive, started = unread, unread
+        case Unknown() as unread, _:
+            return unread
+    plugin = kube.Plugin(
+        resource_prefix=_PREFIX,
+        process_alive=alive,
+        started_at=started,
+        socket_present=sockets.present,
+        socket_dir=sockets.elsewhere,
+        connected=sockets.connected,
+        config=codec.freeze({_PREFERRED: sockets.preferred_allocation})
+        if sockets.preferred_allocation
+        else codec.EMPTY,
+    )
+    return Known((plugin,))
 
 
 def read_own_usage() -> tuple[float, int]:

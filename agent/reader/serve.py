@@ -29,6 +29,8 @@ from agent.reader import (
     pci,
     processes,
     session,
+    socketcalls,
+    sockets,
     watchers,
     workers,
 )
@@ -67,6 +69,7 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
         self._streams = streams
         self._end = end
         self._workers: dict[str, workers.Worker] = {}
+        self.sockets = socketcalls.SocketCalls(self._list_sockets, settings.sockets_seconds)
         self._planes: dict[str, Callable[[Any, Any], Awaitable[Unknown | None]]] = {
             "nvml_system": self._nvml_system,
             "nvml_device": self._nvml_device,
@@ -207,26 +210,47 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
         match await self._files("host", self._read_host):
             case Unknown() as unknown:
                 return unknown
-            case Known((boot, kubelet, plugins)):
+            case Known(found):
                 answer = response.host
                 answer.SetInParent()
-                _put(answer, "boot", boot, functools.partial(pbform.fill, answer.boot))
-                _put(answer, "kubelet_started_at", kubelet, answer.kubelet_started_at.FromDatetime)
-                _put(answer, "plugins", plugins, lambda items: _put_items(answer.plugins, Known(items)))
+                _put(answer, "boot", found.boot, functools.partial(pbform.fill, answer.boot))
+                _put(answer, "kubelet_started_at", found.kubelet_started_at, answer.kubelet_started_at.FromDatetime)
+                _put(answer, "plugins", found.plugins, lambda items: _put_items(answer.plugins, Known(items)))
+                _put(answer, "dra_drivers", found.drivers, lambda items: _put_items(answer.dra_drivers, Known(items)))
                 answer.usage.cpu_seconds, answer.usage.resident_bytes = processes.read_own_usage()
                 return None
 
-    def _read_host(self) -> Reading[tuple[Reading[Any], Reading[Any], Reading[Any]]]:
+    def _read_host(self) -> "Reading[_Host]":
         settings = self._settings
         found = processes.list_named(settings.proc_root, (*settings.kubelet_names, *settings.plugin_names))
-        socket = processes.read_socket_present(settings.device_plugins_dir)
+        listing = self._look_at_sockets()
+        kubelets = processes.kubelet_pids(found, settings.kubelet_names)
+        other = socketcalls.elsewhere(listing, self.sockets)
+        facts = processes.SocketFacts(
+            present=_mapped(listing.plugins, bool),
+            connected=sockets.read_connected(settings.proc_root, kubelets) if isinstance(found, Known) else found,
+            elsewhere=sockets.folder_on_host(other, settings.host_root) if other is not None else "",
+            preferred_allocation=socketcalls.preferred_allocation(listing, self.sockets),
+        )
         return Known(
-            (
-                processes.read_boot(settings.proc_root),
-                processes.kubelet_started_at(found, settings.kubelet_names),
-                processes.plugins(found, settings.plugin_names, socket),
+            _Host(
+                boot=processes.read_boot(settings.proc_root),
+                kubelet_started_at=processes.kubelet_started_at(found, settings.kubelet_names),
+                plugins=processes.plugins(found, settings.plugin_names, facts),
+                drivers=socketcalls.drivers(listing, self.sockets),
             )
         )
+
+    def _look_at_sockets(self) -> sockets.Listing:
+        settings = self._settings
+        return sockets.look(
+            settings.device_plugins_dir, settings.plugins_registry_dir, settings.host_root, settings.kubelet_roots
+        )
+
+    async def _list_sockets(self) -> sockets.Listing:
+        if "sockets" not in self._workers:
+            self._workers["sockets"] = workers.Worker("files-sockets")
+        return await self._workers["sockets"].run(self._look_at_sockets, self._settings.call_timeout_seconds)
 
     async def _mps(self, request: Any, response: Any) -> Unknown | None:  # noqa: ARG002
         match await self._files("mps", lambda: mps.read(self._settings.proc_root, self._settings.mps_root)):
@@ -240,6 +264,24 @@ class ReaderService(reader_pb2_grpc.ReaderServiceServicer):
     async def _cdi(self, request: Any, response: Any) -> Unknown | None:  # noqa: ARG002
         directories = [pathlib.Path(directory) for directory in self._settings.cdi_dirs]
         return _put_items(response.cdi, await self._files("cdi", lambda: cdi.read(directories)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Host:
+    """What the host's files say, in one look."""
+
+    boot: Reading[Any]
+    kubelet_started_at: Reading[Any]
+    plugins: Reading[tuple[Any, ...]]
+    drivers: Reading[tuple[Any, ...]]
+
+
+def _mapped(reading: Reading[Any], change: Callable[[Any], T]) -> Reading[T]:
+    match reading:
+        case Known(value):
+            return Known(change(value))
+        case Unknown() as unknown:
+            return unknown
 
 
 def _put(answer: Any, name: str, value: Reading[T], put: Callable[[T], object]) -> None:

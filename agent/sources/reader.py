@@ -188,7 +188,7 @@ class ReaderClient:
         """Read the boot and when kubelet and plugins started."""
         match await self._read(reader_pb2.ReadRequest(host=reader_pb2.HostRequest())):
             case Unknown() as unknown:
-                return Host(boot=unknown, kubelet_started_at=unknown, plugins=unknown)
+                return Host(boot=unknown, kubelet_started_at=unknown, plugins=unknown, dra_drivers=unknown)
             case Known(answer):
                 host = answer.host
                 if host.HasField("usage"):
@@ -199,6 +199,11 @@ class ReaderClient:
                     kubelet_started_at=_field(host, "kubelet_started_at", readermemory.utc),
                     plugins=_field(
                         host, "plugins", lambda value: tuple(pbform.from_pb(kube.Plugin, item) for item in value.items)
+                    ),
+                    dra_drivers=_field(
+                        host,
+                        "dra_drivers",
+                        lambda value: tuple(pbform.from_pb(kube.DraDriver, item) for item in value.items),
                     ),
                 )
 

@@ -21,11 +21,12 @@ class Usage:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the process table says."""
+    """What process table and sockets say."""
 
     boot: Reading[planes.Boot]
     kubelet_started_at: Reading[Any]
     plugins: Reading[tuple[kube.Plugin, ...]]
+    dra_drivers: Reading[tuple[kube.DraDriver, ...]] = NOT_COLLECTED
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ Allocatable = Reading[tuple[planes.DeviceIds, ...]]
 
 
 class Host(Protocol):
-    """The reader's answer about boot and processes."""
+    """The reader's answer about boot, processes and sockets."""
 
     @property
     def boot(self) -> Reading[planes.Boot]: ...
@@ -46,6 +46,8 @@ class Host(Protocol):
     def kubelet_started_at(self) -> Reading[Any]: ...
     @property
     def plugins(self) -> Reading[tuple[kube.Plugin, ...]]: ...
+    @property
+    def dra_drivers(self) -> Reading[tuple[kube.DraDriver, ...]]: ...
 
 
 class Reader(Protocol):
@@ -158,7 +160,7 @@ class Sampler:
                 )
             ),
             plugins=merge.plugins(host.plugins, content.plugins),
-            dra=content.dra,
+            dra=merge.dra(host.dra_drivers, content.dra),
             cdi=other["cdi"],
             mps=other["mps"],
             desired_mig=content.desired_mig,

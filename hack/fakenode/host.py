@@ -7,7 +7,8 @@
     <root>/dev/                             nvidia<minor> nvidiactl nvidia-uvm nvidia-uvm-tools nvidia-caps/
     <root>/kmsg                             the kernel log, one record a line
     <root>/driver/usr/lib64/                libnvidia-ml.so.1
-    <root>/device-plugins/ cdi/ mps/        the plugin's socket, CDI specs, the MPS daemon's files
+    <root>/device-plugins/ plugins_registry/  sockets of kubelet and plugin, of DRA drivers
+    <root>/cdi/ mps/                        CDI specs, the MPS daemon's files
     <root>/nvidia.state                     the fake driver's state file
 
 In: a root and a fakenvml.State. Out: files, and edits of them: `apply` a new state, processes, `log`, `reboot`;
@@ -26,12 +27,13 @@ import time
 import uuid as uuid_module
 
 from hack import fakenvml
-from hack.fakenode import pcibus, proctable
+from hack.fakenode import pcibus, proctable, sockets
 from hack.fakenode.proctable import Process
 
 KUBELET = ("/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml")
 PLUGIN = ("nvidia-device-plugin", "--mig-strategy=mixed")
 PLUGIN_SOCKET = "nvidia-gpu.sock"
+KUBELET_SOCKET = "kubelet.sock"
 CONTROL_FILES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 SYSTEM_CGROUP = "0::/system.slice/kubelet.service\n"
 
@@ -40,7 +42,7 @@ def make(
     root: pathlib.Path, state: fakenvml.State, *, booted_at: datetime.datetime | None = None, is_serving: bool = True
 ) -> None:
     """Build the host under an existing folder; by default with kubelet and device plugin up since a minute after boot."""
-    for folder in ("proc/sys/kernel/random", "dev", "device-plugins", "cdi", "mps"):
+    for folder in ("proc/sys/kernel/random", "dev", "device-plugins", "plugins_registry", "cdi", "mps"):
         (root / folder).mkdir(parents=True)
     (root / "kmsg").touch()
     _write_boot(root, booted_at or _now() - datetime.timedelta(hours=1))
@@ -76,6 +78,8 @@ def reader_settings(root: pathlib.Path) -> dict[str, str]:
         "kmsg_path": str(root / "kmsg"),
         "driver_roots": str(root / "driver"),
         "device_plugins_dir": str(root / "device-plugins"),
+        "plugins_registry_dir": str(root / "plugins_registry"),
+        "host_root": str(root),
         "cdi_dirs": str(root / "cdi"),
         "mps_root": str(root / "mps"),
     }
@@ -161,14 +165,28 @@ def remove_device_file(root: pathlib.Path, name: str) -> None:
 
 
 def start_kubelet(root: pathlib.Path, *, at: datetime.datetime | None = None) -> int:
-    """Start a kubelet; return its pid."""
-    return start_process(root, KUBELET, SYSTEM_CGROUP, at=at)
+    """Start a kubelet; return its pid. Its registration socket appears as a plain file, and nobody is connected to it."""
+    pid = start_process(root, KUBELET, SYSTEM_CGROUP, at=at)
+    (root / "device-plugins" / KUBELET_SOCKET).touch()
+    show_sockets(root)
+    return pid
 
 
 def stop_kubelet(root: pathlib.Path) -> None:
     """Stop every kubelet."""
     for pid in proctable.pids_named(root, "kubelet"):
         proctable.remove(root, pid)
+    (root / "device-plugins" / KUBELET_SOCKET).unlink(missing_ok=True)
+
+
+def show_sockets(root: pathlib.Path) -> None:
+    """Show the kubelet's namespace the unix sockets that the kernel has now below this host's root."""
+    for pid in proctable.pids_named(root, "kubelet"):
+        table = root / "proc" / str(pid) / "net" / "unix"
+        table.parent.mkdir(exist_ok=True)
+        fresh = table.with_suffix(".new")
+        fresh.write_text(sockets.kernel_table(root))
+        fresh.replace(table)
 
 
 def start_plugin(root: pathlib.Path, *, at: datetime.datetime | None = None) -> int:
@@ -238,7 +256,8 @@ def reboot(root: pathlib.Path, *, at: datetime.datetime | None = None) -> None:
     state = read_state(root)
     for folder in list((root / "proc").glob("[0-9]*")):
         proctable.remove(root, int(folder.name))
-    (root / "device-plugins" / PLUGIN_SOCKET).unlink(missing_ok=True)
+    for name in (PLUGIN_SOCKET, KUBELET_SOCKET):
+        (root / "device-plugins" / name).unlink(missing_ok=True)
     _write_boot(root, at or _now())
     (root / "kmsg").write_text("")
     proctable.add(root, Process(pid=2, arguments=("kthreadd",), cgroup="0::/\n"), proctable.boot_time(root))

@@ -59,6 +59,7 @@ class Host:
     boot: object = NOT_COLLECTED
     kubelet_started_at: object = NOT_COLLECTED
     plugins: object = NOT_COLLECTED
+    dra_drivers: object = NOT_COLLECTED
 
 
 class FakeReader:

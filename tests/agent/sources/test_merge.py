@@ -1,5 +1,7 @@
 """Two halves of a plugin."""
 
+import dataclasses
+
 import pytest
 
 from agent.sources import merge
@@ -55,3 +57,66 @@ def test_one_of_each_is_one_plugin():
             assert (only.resource_prefix, only.pod, only.process_alive) == ("nvidia.com", "ns/p", Known(True))
         case wrong:
             pytest.fail(str(wrong))
+
+
+def test_a_plugin_whose_process_nobody_sees_is_there_by_its_socket():
+    """Without the host's processes a socket is what shows a plugin without a pod; without either it is not on the node."""
+    unseen = kube.Plugin(
+        resource_prefix="nvidia.com", process_alive=Unknown("NoHostPidView"), socket_present=Known(False)
+    )
+    assert merge.plugins(Known((unseen,)), Known(())) == Known(())
+    for shown in ({"socket_present": Known(True)}, {"socket_dir": "/k0s/device-plugins"}):
+        plugin = dataclasses.replace(unseen, **shown)
+        assert merge.plugins(Known((plugin,)), Known(())) == Known((plugin,))
+
+
+def test_what_a_plugin_says_itself_stands_above_what_its_pod_was_told():
+    process = dataclasses.replace(PROCESS, config={"preferredAllocation": "true"})
+    pod = dataclasses.replace(POD, config={"preferredAllocation": "false", "migStrategy": "mixed"})
+    (joined,) = merge.plugins(Known((process,)), Known((pod,))).value
+    assert joined.config == {"preferredAllocation": "true", "migStrategy": "mixed"}
+
+
+NAME = "gpu.nvidia.com"
+SLICE = kube.DraSlice(driver=NAME, devices=(kube.DraDevice(name="gpu-0"),))
+OFFERED = kube.Dra(slices=(SLICE,), device_classes=(kube.DeviceClass(name="gpu"),))
+
+
+def a_driver(name=NAME, *, answering=True):
+    return kube.DraDriver(name=name, registration_socket_present=Known(True), answering=Known(answering))
+
+
+@pytest.mark.parametrize(
+    ("seen", "present", "answering"),
+    [
+        ((), False, False),
+        ((a_driver(),), True, True),
+        ((a_driver(answering=False),), True, False),
+        ((a_driver("ebs.csi.aws.com"),), False, False),
+        ((a_driver(f"{NAME}-6f1c", answering=False),), True, False),
+        ((a_driver(f"{NAME}-6f1c", answering=False), a_driver()), True, True),
+        ((a_driver(f"{NAME}-of-others"),), False, False),
+    ],
+    ids=["gone", "well", "silent", "another's", "silent, of a rolling update", "the new one answers", "an alike name"],
+)
+def test_a_driver_with_slices_is_there_by_its_sockets(seen, present, answering):
+    found = {driver.name: driver for driver in merge.dra(Known(seen), Known(OFFERED)).value.drivers}
+    assert (found[NAME].registration_socket_present, found[NAME].answering) == (Known(present), Known(answering))
+
+
+def test_a_driver_that_nobody_has_asked_yet_is_not_called_silent():
+    unasked = kube.DraDriver(name=NAME, registration_socket_present=Known(True), answering=Unknown("NotAsked"))
+    (driver,) = merge.dra(Known((unasked,)), Known(OFFERED)).value.drivers
+    assert driver.answering == Unknown("NotAsked")
+
+
+def test_a_driver_without_slices_is_known_once_it_answers():
+    (driver,) = merge.dra(Known((a_driver(), a_driver("odd", answering=False))), Known(kube.Dra())).value.drivers
+    assert driver.name == NAME
+
+
+def test_without_slices_or_sockets_nothing_is_said_of_drivers():
+    """A driver alone must not look like one that publishes nothing, nor slices alone like a dead driver."""
+    assert merge.dra(Known((a_driver(),)), Unknown("AdmitterGone")) == Unknown("AdmitterGone")
+    assert merge.dra(Known((a_driver(),)), NOT_COLLECTED) == NOT_COLLECTED
+    assert merge.dra(Unknown("Unreadable"), Known(OFFERED)) == Known(OFFERED)

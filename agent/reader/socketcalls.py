@@ -1,0 +1,153 @@
+"""Ask the sockets of device plugins and DRA drivers who they are, and remember what they said.
+
+Input: the sockets of a Listing. Output: for each, the last answer or that there is none: a plugin's options, a driver's name.
+
+Invariant: only questions that change nothing: GetDevicePluginOptions and GetInfo. Never ListAndWatch: a plugin hands each change
+of health to one of its streams, so a second one would take it from the kubelet (faults.md S16). A driver of another kind (CSI)
+is asked once and left alone. Nothing here waits without a deadline, and nobody waits for it: the answers are a table.
+
+Not here: which sockets there are (sockets.py), and what silence means (agent/core/rules/dra.py).
+"""
+
+import asyncio
+import dataclasses
+import logging
+import pathlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from agent.reader import sockets, workers
+from muster.model import kube
+from muster.model.reading import Known, Reading, Unknown
+from muster.pb.kubelet.deviceplugin.v1beta1 import deviceplugin_pb2 as plugin_pb2
+from muster.pb.kubelet.deviceplugin.v1beta1 import deviceplugin_pb2_grpc as plugin_rpc
+from muster.pb.kubelet.pluginregistration.v1 import pluginregistration_pb2 as driver_pb2
+from muster.pb.kubelet.pluginregistration.v1 import pluginregistration_pb2_grpc as driver_rpc
+
+_log = logging.getLogger("muster.reader")
+
+DEADLINE_SECONDS = 2.0
+"""Of one question; a plugin that needs longer is asked again in the next round."""
+_MOST_BYTES = 64 * 1024
+_LONGEST_PATH = 107
+"""sun_path of unix(7): a longer path cannot be dialled, which says nothing about who serves it."""
+_DRA = "DRAPlugin"
+_NOT_ASKED = Unknown("NotAsked", "nobody has asked it yet")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a socket said when it was asked last."""
+
+    socket: sockets.Socket
+    answering: Reading[bool]
+    kind: str = ""
+    """Of a driver; empty: it has never said."""
+    name: str = ""
+    has_preferred_allocation: Reading[bool] = _NOT_ASKED
+
+
+class SocketCalls:
+    """Belongs to one event loop; `of` may be asked from any thread, since the table of answers is replaced whole."""
+
+    def __init__(self, look: Callable[[], Awaitable[sockets.Listing]], period_seconds: float) -> None:
+        self._look, self._period = look, period_seconds
+        self._answers: dict[pathlib.Path, Answer] = {}
+
+    async def run(self) -> None:
+        """Ask all of them, again and again, until cancelled."""
+        while True:
+            await self.ask_all()
+            await asyncio.sleep(self._period)
+
+    async def ask_all(self) -> None:
+        """Ask every socket that is there, once."""
+        try:
+            listing = await self._look()
+        except (OSError, workers.Overdue) as error:
+            _log.warning("the kubelet's folders could not be listed: %r", error)
+            return
+        plugins = (*sockets.known(listing.plugins), *listing.elsewhere)
+        asked = [self._ask(socket, _ask_plugin) for socket in plugins]
+        asked += [self._ask(socket, _ask_driver) for socket in sockets.known(listing.drivers)]
+        self._answers = {answer.socket.path: answer for answer in await asyncio.gather(*asked)}
+
+    def of(self, socket: sockets.Socket) -> Answer:
+        """Return the last answer of this very socket."""
+        answer = self._answers.get(socket.path)
+        return answer if answer is not None and answer.socket == socket else Answer(socket=socket, answering=_NOT_ASKED)
+
+    async def _ask(self, socket: sockets.Socket, question: "Question") -> Answer:
+        before = self.of(socket)
+        if before.kind not in ("", _DRA):
+            return before
+        if len(bytes(socket.path)) > _LONGEST_PATH:
+            return Answer(socket=socket, answering=Unknown("PathTooLong", str(socket.path)))
+        options = (("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.use_local_subchannel_pool", 1))
+        try:
+            async with grpc.aio.insecure_channel(f"unix:{socket.path}", options=options) as channel:
+                return await question(channel, socket)
+        except grpc.aio.AioRpcError:
+            return dataclasses.replace(before, answering=Known(value=False))
+
+
+Question = Callable[[grpc.aio.Channel, sockets.Socket], Awaitable[Answer]]
+
+
+async def _ask_plugin(channel: grpc.aio.Channel, socket: sockets.Socket) -> Answer:
+    said: Any = await plugin_rpc.DevicePluginStub(channel).GetDevicePluginOptions(
+        plugin_pb2.Empty(), timeout=DEADLINE_SECONDS
+    )
+    return Answer(
+        socket=socket,
+        answering=Known(value=True),
+        has_preferred_allocation=Known(bool(said.get_preferred_allocation_available)),
+    )
+
+
+async def _ask_driver(channel: grpc.aio.Channel, socket: sockets.Socket) -> Answer:
+    said: Any = await driver_rpc.RegistrationStub(channel).GetInfo(driver_pb2.InfoRequest(), timeout=DEADLINE_SECONDS)
+    return Answer(socket=socket, answering=Known(value=True), kind=said.type[:64], name=said.name[:253])
+
+
+def drivers(listing: sockets.Listing, calls: SocketCalls) -> Reading[tuple[kube.DraDriver, ...]]:
+    """Return the drivers whose registration sockets are there; one that has never answered goes by its socket's name."""
+    match listing.drivers:
+        case Unknown() as unread:
+            return unread
+        case Known(found):
+            answers = [calls.of(socket) for socket in found]
+    return Known(
+        tuple(
+            kube.DraDriver(
+                name=answer.name or name_of(answer.socket.path.name),
+                registration_socket_present=Known(value=True),
+                answering=answer.answering,
+            )
+            for answer in answers
+            if answer.kind in ("", _DRA)
+        )
+    )
+
+
+def name_of(file: str) -> str:
+    """Return the driver whose registration socket has this name, as the helper of DRA drivers names it.
+
+    >>> name_of("gpu.nvidia.com-reg.sock"), name_of("odd.sock")
+    ('gpu.nvidia.com', 'odd')
+    """
+    return file.removesuffix(".sock").removesuffix("-reg")
+
+
+def preferred_allocation(listing: sockets.Listing, calls: SocketCalls) -> str:
+    """Return `true` or `false` as a plugin of ours says, or empty where none has said."""
+    said = [calls.of(socket).has_preferred_allocation for socket in sockets.known(listing.plugins)]
+    values = {reading.value for reading in said if isinstance(reading, Known)}
+    return str(any(values)).lower() if values else ""
+
+
+def elsewhere(listing: sockets.Listing, calls: SocketCalls) -> sockets.Socket | None:
+    """Return a plugin that serves in a folder without a kubelet; one that nobody serves any more was left behind."""
+    return next((socket for socket in listing.elsewhere if calls.of(socket).answering == Known(value=True)), None)

@@ -1,0 +1,175 @@
+"""Plugins and drivers are asked on real sockets, and asked nothing that changes them."""
+
+import asyncio
+import contextlib
+import doctest
+import signal
+
+import pytest
+
+from agent.reader import socketcalls, sockets
+from hack.fakenode import sockets as fakes
+from muster.model.reading import Known
+from tests.agent.reader import world
+from tests.agent.reader.world import reason, until
+
+
+@pytest.fixture
+def host(tmp_path):
+    for folder in ("device-plugins", "plugins_registry", "k0s/device-plugins"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "device-plugins/kubelet.sock").touch()
+    return tmp_path
+
+
+class Asked:
+    """The calls on one host, and what they found."""
+
+    def __init__(self, host):
+        self._host = host
+        self.calls = socketcalls.SocketCalls(self._listed, 60)
+
+    def listing(self):
+        return sockets.look(self._host / "device-plugins", self._host / "plugins_registry", self._host, ("/k0s",))
+
+    async def _listed(self):
+        return self.listing()
+
+    async def drivers(self):
+        await self.calls.ask_all()
+        return {driver.name: driver.answering for driver in socketcalls.drivers(self.listing(), self.calls).value}
+
+
+@pytest.fixture
+def asked(host):
+    return Asked(host)
+
+
+def test_examples():
+    results = doctest.testmod(socketcalls)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+async def test_a_plugin_says_whether_it_prefers_and_keeps_its_stream_to_itself(host, asked):
+    plugin = fakes.Plugin(prefers=True)
+    server = await fakes.serve(plugin, host / "device-plugins/nvidia-gpu.sock")
+    assert socketcalls.preferred_allocation(asked.listing(), asked.calls) == ""
+    await asked.calls.ask_all()
+    assert socketcalls.preferred_allocation(asked.listing(), asked.calls) == "true"
+    plugin.prefers = False
+    await asked.calls.ask_all()
+    assert socketcalls.preferred_allocation(asked.listing(), asked.calls) == "false"
+    assert plugin.watchers == 0
+    await server.stop(None)
+
+
+async def test_a_plugin_elsewhere_counts_while_somebody_serves_it(host, asked):
+    server = await fakes.serve(fakes.Plugin(), host / "k0s/device-plugins/nvidia-gpu.sock")
+    assert socketcalls.elsewhere(asked.listing(), asked.calls) is None
+    await asked.calls.ask_all()
+    assert socketcalls.elsewhere(asked.listing(), asked.calls).path == host / "k0s/device-plugins/nvidia-gpu.sock"
+    await server.stop(None)
+    (host / "k0s/device-plugins/nvidia-gpu.sock").touch()  # an earlier installation left it behind
+    await asked.calls.ask_all()
+    assert socketcalls.elsewhere(asked.listing(), asked.calls) is None
+
+
+async def test_a_driver_that_died_is_there_and_does_not_answer(host, asked):
+    path = host / "plugins_registry/gpu.nvidia.com-reg.sock"
+    process = await asyncio.to_thread(fakes.start, "driver", str(path), "gpu.nvidia.com")
+    try:
+        assert await asked.drivers() == {"gpu.nvidia.com": Known(True)}
+        process.send_signal(signal.SIGSTOP)
+        assert await asked.drivers() == {"gpu.nvidia.com": Known(False)}
+        process.send_signal(signal.SIGCONT)
+        assert await asked.drivers() == {"gpu.nvidia.com": Known(True)}
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert path.exists()
+    assert await asked.drivers() == {"gpu.nvidia.com": Known(False)}
+    path.unlink()
+    assert await asked.drivers() == {}
+
+
+async def test_a_driver_of_another_kind_is_asked_once(host, asked):
+    csi, dra = fakes.Driver("ebs.csi.aws.com", "CSIPlugin"), fakes.Driver("gpu.nvidia.com")
+    servers = [
+        await fakes.serve(csi, host / "plugins_registry/ebs-reg.sock"),
+        await fakes.serve(dra, host / "plugins_registry/gpu.nvidia.com-reg.sock"),
+    ]
+    for _ in range(3):
+        assert await asked.drivers() == {"gpu.nvidia.com": Known(True)}
+    assert (csi.asked, dra.asked) == (1, 3)
+    for server in servers:
+        await server.stop(None)
+
+
+async def test_garbage_is_no_answer(host, asked):
+    path = host / "plugins_registry/odd-reg.sock"
+
+    async def babble(_, writer):
+        writer.write(b"\xff" * 4096)
+        with contextlib.suppress(OSError):
+            await writer.drain()
+            writer.close()
+
+    server = await asyncio.start_unix_server(babble, path)
+    assert await asked.drivers() == {"odd": Known(False)}
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_path_that_cannot_be_dialled_says_nothing_of_its_driver(tmp_path):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    path = deep / "gpu.nvidia.com-reg.sock"
+    path.touch()
+    found = sockets.Socket(path=path, inode=1, changed_ns=1)
+    listing = sockets.Listing(plugins=Known(()), elsewhere=(), drivers=Known((found,)))
+
+    async def listed():
+        return listing
+
+    calls = socketcalls.SocketCalls(listed, 60)
+    await calls.ask_all()
+    (driver,) = socketcalls.drivers(listing, calls).value
+    assert reason(driver.answering) == "PathTooLong"
+
+
+async def test_folders_that_hang_leave_the_old_answers(host, asked):
+    server = await fakes.serve(fakes.Driver("gpu.nvidia.com"), host / "plugins_registry/gpu.nvidia.com-reg.sock")
+    assert await asked.drivers() == {"gpu.nvidia.com": Known(True)}
+
+    async def broken():
+        raise OSError("stale file handle")
+
+    asked.calls._look = broken
+    assert await asked.drivers() == {"gpu.nvidia.com": Known(True)}
+    await server.stop(None)
+
+
+async def test_the_reader_tells_all_of_it(tmp_path):
+    """One real reader process, real sockets: who is there, who answers, what a plugin prefers, where another one serves."""
+    async with contextlib.AsyncExitStack() as stack:
+        running = await stack.enter_async_context(world.running(tmp_path, sockets_seconds=0.1, kubelet_roots="/k0s"))
+        other = running.root / "k0s/device-plugins"
+        other.mkdir(parents=True)
+        places = [running.root / "device-plugins/nvidia-mig-1g.5gb.sock", other / "nvidia-gpu.sock"]
+        servers = [await fakes.serve(fakes.Plugin(), place) for place in places]
+        registry = running.root / "plugins_registry/gpu.nvidia.com-reg.sock"
+        servers.append(await fakes.serve(fakes.Driver("gpu.nvidia.com"), registry))
+
+        def told(found):
+            plugins, drivers = world.is_known(found.plugins), world.is_known(found.dra_drivers)
+            return plugins and drivers and plugins[0].socket_dir and plugins[0].config and (plugins[0], drivers[0])
+
+        plugin, driver = await until(running.client.read_host, told)
+        assert plugin.config == {"preferredAllocation": "true"}
+        assert (plugin.socket_dir, plugin.socket_present) == ("/k0s/device-plugins", Known(True))
+        assert plugin.connected == Known(False)
+        assert (driver.name, driver.answering) == ("gpu.nvidia.com", Known(True))
+        for server in servers:
+            await server.stop(None)
