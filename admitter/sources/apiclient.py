@@ -1,14 +1,13 @@
 """The connection to the API server: where it is, who we are, what we may wait for.
 
-In: a kubeconfig file, or the pod's own service account. Out: lightkube clients, and one count of requests for all of them.
+In: a kubeconfig file, or the pod's own service account. Out: clients, and one count of requests for all of them.
 
 Invariants: no request waits longer than its deadline, but for a watch, which is silent for `SILENT_SECONDS` at most. A
-connection that the network dropped without a word is noticed by TCP itself. Watches ask for bookmarks, so that a quiet one
-still proves every minute that it lives, and resumes from where it was.
+connection that the network dropped without a word is noticed by TCP itself.
 
-Why a transport of our own: lightkube 1.0 has no argument for bookmarks, keepalive or counting, and takes a transport.
+Why a transport of our own: lightkube 1.0 has no argument for keepalive or counting, and takes a transport.
 
-Not here: what is asked.
+Not here: what is asked, and what a watch hears (events.py).
 """
 
 import asyncio
@@ -18,6 +17,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from typing import Any
 
 import httpx2
 import lightkube
@@ -67,7 +67,6 @@ class Transport(httpx2.AsyncBaseTransport):
             return await self._wire.handle_async_request(request)
         await asyncio.sleep(max(0.0, self._opened_at + REOPEN_SECONDS - time.monotonic()))
         self._opened_at = time.monotonic()
-        request.url = request.url.copy_merge_params({"allowWatchBookmarks": "true"})
         response = await self._wire.handle_async_request(request)
         if response.status_code == httpx2.codes.OK:
             self._on_open()
@@ -91,21 +90,29 @@ class Api:
         """Return the server's address, for people."""
         return str(self._config.cluster.server)
 
-    def client(
-        self, *, seconds: float = REQUEST_SECONDS, on_open: Callable[[], None] = lambda: None
-    ) -> lightkube.AsyncClient:
-        """Return a client with a connection pool of its own; `on_open` is called for every watch that stands."""
-        config = self._config
-        assert config.user is not None
-        context = client_adapter.verify_cluster(config.cluster, config.user, config.abs_file, trust_env=False)
+    def client(self, *, seconds: float = REQUEST_SECONDS) -> lightkube.AsyncClient:
+        """Return a client with a connection pool of its own."""
         return lightkube.AsyncClient(
-            config=config,
+            config=self._config,
             timeout=httpx2.Timeout(seconds),
             field_manager=FIELD_MANAGER,
             # A proxy of the environment is for others: the API server is near.
             trust_env=False,
-            transport=Transport(context, self.requests, on_open),
+            transport=self._transport(),
         )
+
+    def wire(self, on_open: Callable[[], None]) -> httpx2.AsyncClient:
+        """Return a bare connection that is authenticated as the clients are; `on_open` is called for every watch that stands."""
+        transport = self._transport(on_open)
+        # Typed for a transport of either kind.
+        parameters: Any = {"timeout": httpx2.Timeout(REQUEST_SECONDS), "trust_env": False, "transport": transport}
+        return client_adapter.AsyncClient(self._config, client_adapter.ConnectionParams(**parameters))
+
+    def _transport(self, on_open: Callable[[], None] = lambda: None) -> Transport:
+        config = self._config
+        assert config.user is not None
+        context = client_adapter.verify_cluster(config.cluster, config.user, config.abs_file, trust_env=False)
+        return Transport(context, self.requests, on_open)
 
 
 def from_kubeconfig(path: pathlib.Path) -> Api:

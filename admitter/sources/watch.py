@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 from lightkube.core import resource as resources
 
-from admitter.sources import apiclient
+from admitter.sources import apiclient, events
 from admitter.sources.apiclient import Api
 
 _LOG = structlog.get_logger(__name__)
@@ -62,7 +62,7 @@ class Watch(Generic[T]):
         self._slim, self._replaced, self._changed = slim, replaced, changed
         self._monotonic = monotonic
         self._lister = api.client(seconds=apiclient.LIST_SECONDS)
-        self._watcher = api.client(on_open=self._stand)
+        self._wire = api.wire(self._stand)
         self.plural = info.plural
         self.group = info.resource.group
         self.problem = "not listed yet"
@@ -105,8 +105,8 @@ class Watch(Generic[T]):
                         verb, failures = "watch", 0
                     await self._follow_until_wanted()
                 except apiclient.Failed as error:
-                    events, self._events = self._events, 0
-                    failures = 1 if events else failures + 1
+                    seen, self._events = self._events, 0
+                    failures = 1 if seen else failures + 1
                     status = apiclient.refusal(error)
                     self._break(verb, error, status)
                     if status not in _KEEP_VERSION or failures > RESUMES:
@@ -114,7 +114,7 @@ class Watch(Generic[T]):
                     await self._pause(failures, status)
         finally:
             await self._lister.close()
-            await self._watcher.close()
+            await self._wire.aclose()
 
     async def _list(self) -> None:
         self._is_wanted.clear()
@@ -152,12 +152,12 @@ class Watch(Generic[T]):
 
     async def _follow(self) -> None:
         """Take events for as long as they come."""
-        async for kind, item in self._watcher.watch(self._resource, resource_version=self._version, **self._where):
+        async for event in events.follow(self._wire, self._resource, self._version):
             self._word_at = self._monotonic()
-            self._version = item.metadata.resourceVersion
+            self._version = event.version
             self._events += 1
-            if kind != "BOOKMARK" and (value := self._slim(item)) is not None:
-                self._changed(value, kind == "DELETED")
+            if event.item is not None and (value := self._slim(event.item)) is not None:
+                self._changed(value, event.is_gone)
 
     def _stand(self) -> None:
         self._word_at = self._monotonic()

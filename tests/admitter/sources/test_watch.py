@@ -121,7 +121,10 @@ async def test_events_follow_the_list_and_a_watch_resumes_from_the_last_version(
         chunks = await server.watches.get()
         await chunks.put(an_event("ADDED", a_pod("b", "11")) + an_event("DELETED", a_pod("a", "12")))
         await until(lambda: list(pods.now) == ["b"])
-        await chunks.put(an_event("BOOKMARK", {"metadata": {"resourceVersion": "40"}}))
+        empty = {"spec": {"containers": None}, "status": {}}
+        await chunks.put(an_event("BOOKMARK", {"metadata": {"resourceVersion": "40"}, **empty}))
+        await until(lambda: followed._version == "40")
+        assert not followed.problem, "a bookmark is no pod, and breaks nothing"
         await chunks.put(None)
         await server.watches.get()
         assert "resourceVersion=40" in server.asked[-1]
