@@ -28,7 +28,7 @@ from muster.pb.muster.v1 import report_pb2 as muster_dot_v1_dot_report__pb2
 from muster.pb.muster.v1 import warmth_pb2 as muster_dot_v1_dot_warmth__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17muster/v1/inspect.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19muster/v1/admission.proto\x1a\x16muster/v1/report.proto\x1a\x16muster/v1/warmth.proto\"%\n\x14WatchCapacityRequest\x12\r\n\x05nodes\x18\x01 \x03(\t\"q\n\x15WatchCapacityResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12&\n\x05nodes\x18\x02 \x03(\x0b\x32\x17.muster.v1.NodeCapacity\x12\x0f\n\x07removed\x18\x03 \x03(\t\x12\x0e\n\x06synced\x18\x04 \x01(\x08\"\xdd\x04\n\x0cNodeCapacity\x12\x0c\n\x04node\x18\x01 \x01(\t\x12%\n\x06report\x18\x02 \x01(\x0b\x32\x15.muster.v1.NodeReport\x12%\n\x08topology\x18\x03 \x01(\x0b\x32\x13.muster.v1.Topology\x12&\n\x03\x61ge\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05stale\x18\x05 \x01(\x08\x12\x33\n\x06leased\x18\x06 \x03(\x0b\x32#.muster.v1.NodeCapacity.LeasedEntry\x12;\n\nadmissible\x18\x07 \x03(\x0b\x32\'.muster.v1.NodeCapacity.AdmissibleEntry\x12\x0f\n\x07\x62oot_id\x18\x08 \x01(\t\x12\x15\n\rstart_counter\x18\t \x01(\x04\x12\x15\n\ragent_version\x18\n \x01(\t\x12=\n\x0cplane_age_ms\x18\x0b \x03(\x0b\x32\'.muster.v1.NodeCapacity.PlaneAgeMsEntry\x12*\n\x06warmth\x18\x0c \x01(\x0b\x32\x15.muster.v1.NodeWarmthH\x00\x88\x01\x01\x1a-\n\x0bLeasedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x31\n\x0f\x41\x64missibleEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x31\n\x0fPlaneAgeMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\t\n\x07_warmth\";\n\nWhyRequest\x12#\n\x04gang\x18\x01 \x01(\x0b\x32\x13.muster.v1.GangNameH\x00\x42\x08\n\x06target\"+\n\x08GangName\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"2\n\x0bWhyResponse\x12#\n\x04gang\x18\x01 \x01(\x0b\x32\x15.muster.v1.GangStatus\"\xd3\x02\n\nGangStatus\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12(\n\x03why\x18\x04 \x01(\x0b\x32\x16.muster.v1.ExplanationH\x00\x88\x01\x01\x12%\n\x05lease\x18\x05 \x01(\x0b\x32\x11.muster.v1.LeasedH\x01\x88\x01\x01\x12(\n\x07members\x18\x06 \x03(\x0b\x32\x17.muster.v1.MemberStatus\x12&\n\x03\x61ge\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x65nded_reason\x18\x08 \x01(\t\x12$\n\x06\x64\x65lays\x18\t \x03(\x0b\x32\x14.muster.v1.DelaySpan\x12\x12\n\nrequest_id\x18\n \x01(\t\x12\x10\n\x08priority\x18\x0b \x01(\x05\x42\x06\n\x04_whyB\x08\n\x06_lease\"U\n\tDelaySpan\x12\x0e\n\x06\x64\x65lays\x18\x01 \x03(\t\x12)\n\x06length\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x63lock\x18\x03 \x01(\t\"G\n\x0cMemberStatus\x12\x0e\n\x06podset\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0c\n\x04seen\x18\x04 \x01(\x08\"\x0f\n\rStatusRequest\"\xbf\x01\n\x0eStatusResponse\x12\x10\n\x08\x61\x64mitter\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12&\n\x05nodes\x18\x04 \x03(\x0b\x32\x17.muster.v1.NodeCapacity\x12$\n\x05gangs\x18\x05 \x03(\x0b\x32\x15.muster.v1.GangStatus\x12\x18\n\x10\x61\x64mitter_version\x18\x06 \x01(\t\x12\x14\n\x0chidden_gangs\x18\x07 \x01(\x05\x32\xdb\x01\n\x0eInspectService\x12T\n\rWatchCapacity\x12\x1f.muster.v1.WatchCapacityRequest\x1a .muster.v1.WatchCapacityResponse0\x01\x12\x34\n\x03Why\x12\x15.muster.v1.WhyRequest\x1a\x16.muster.v1.WhyResponse\x12=\n\x06Status\x12\x18.muster.v1.StatusRequest\x1a\x19.muster.v1.StatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17muster/v1/inspect.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19muster/v1/admission.proto\x1a\x16muster/v1/report.proto\x1a\x16muster/v1/warmth.proto\"%\n\x14WatchCapacityRequest\x12\r\n\x05nodes\x18\x01 \x03(\t\"q\n\x15WatchCapacityResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12&\n\x05nodes\x18\x02 \x03(\x0b\x32\x17.muster.v1.NodeCapacity\x12\x0f\n\x07removed\x18\x03 \x03(\t\x12\x0e\n\x06synced\x18\x04 \x01(\x08\"\xdd\x04\n\x0cNodeCapacity\x12\x0c\n\x04node\x18\x01 \x01(\t\x12%\n\x06report\x18\x02 \x01(\x0b\x32\x15.muster.v1.NodeReport\x12%\n\x08topology\x18\x03 \x01(\x0b\x32\x13.muster.v1.Topology\x12&\n\x03\x61ge\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05stale\x18\x05 \x01(\x08\x12\x33\n\x06leased\x18\x06 \x03(\x0b\x32#.muster.v1.NodeCapacity.LeasedEntry\x12;\n\nadmissible\x18\x07 \x03(\x0b\x32\'.muster.v1.NodeCapacity.AdmissibleEntry\x12\x0f\n\x07\x62oot_id\x18\x08 \x01(\t\x12\x15\n\rstart_counter\x18\t \x01(\x04\x12\x15\n\ragent_version\x18\n \x01(\t\x12=\n\x0cplane_age_ms\x18\x0b \x03(\x0b\x32\'.muster.v1.NodeCapacity.PlaneAgeMsEntry\x12*\n\x06warmth\x18\x0c \x01(\x0b\x32\x15.muster.v1.NodeWarmthH\x00\x88\x01\x01\x1a-\n\x0bLeasedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x31\n\x0f\x41\x64missibleEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x31\n\x0fPlaneAgeMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\t\n\x07_warmth\"^\n\nWhyRequest\x12#\n\x04gang\x18\x01 \x01(\x0b\x32\x13.muster.v1.GangNameH\x00\x12!\n\x03pod\x18\x02 \x01(\x0b\x32\x12.muster.v1.PodNameH\x00\x42\x08\n\x06target\"*\n\x07PodName\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"+\n\x08GangName\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"b\n\x0bWhyResponse\x12#\n\x04gang\x18\x01 \x01(\x0b\x32\x15.muster.v1.GangStatus\x12&\n\x03pod\x18\x02 \x01(\x0b\x32\x14.muster.v1.PodStatusH\x00\x88\x01\x01\x42\x06\n\x04_pod\"\x89\x01\n\tPodStatus\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\x12\r\n\x05phase\x18\x04 \x01(\t\x12\x0c\n\x04node\x18\x05 \x01(\t\x12\x0c\n\x04gang\x18\x06 \x01(\t\x12#\n\x06\x63\x61uses\x18\x07 \x03(\x0b\x32\x13.muster.v1.PodCause\";\n\x08PodCause\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x0e\n\x06remedy\x18\x03 \x01(\t\"\xe7\x02\n\nGangStatus\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12(\n\x03why\x18\x04 \x01(\x0b\x32\x16.muster.v1.ExplanationH\x00\x88\x01\x01\x12%\n\x05lease\x18\x05 \x01(\x0b\x32\x11.muster.v1.LeasedH\x01\x88\x01\x01\x12(\n\x07members\x18\x06 \x03(\x0b\x32\x17.muster.v1.MemberStatus\x12&\n\x03\x61ge\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0c\x65nded_reason\x18\x08 \x01(\t\x12$\n\x06\x64\x65lays\x18\t \x03(\x0b\x32\x14.muster.v1.DelaySpan\x12\x12\n\nrequest_id\x18\n \x01(\t\x12\x10\n\x08priority\x18\x0b \x01(\x05\x12\x12\n\nautoscaler\x18\x0c \x01(\tB\x06\n\x04_whyB\x08\n\x06_lease\"U\n\tDelaySpan\x12\x0e\n\x06\x64\x65lays\x18\x01 \x03(\t\x12)\n\x06length\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x63lock\x18\x03 \x01(\t\"G\n\x0cMemberStatus\x12\x0e\n\x06podset\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x0c\n\x04seen\x18\x04 \x01(\x08\"\x0f\n\rStatusRequest\"\xbf\x01\n\x0eStatusResponse\x12\x10\n\x08\x61\x64mitter\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12&\n\x05nodes\x18\x04 \x03(\x0b\x32\x17.muster.v1.NodeCapacity\x12$\n\x05gangs\x18\x05 \x03(\x0b\x32\x15.muster.v1.GangStatus\x12\x18\n\x10\x61\x64mitter_version\x18\x06 \x01(\t\x12\x14\n\x0chidden_gangs\x18\x07 \x01(\x05\x32\xdb\x01\n\x0eInspectService\x12T\n\rWatchCapacity\x12\x1f.muster.v1.WatchCapacityRequest\x1a .muster.v1.WatchCapacityResponse0\x01\x12\x34\n\x03Why\x12\x15.muster.v1.WhyRequest\x1a\x16.muster.v1.WhyResponse\x12=\n\x06Status\x12\x18.muster.v1.StatusRequest\x1a\x19.muster.v1.StatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,21 +54,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODECAPACITY_PLANEAGEMSENTRY']._serialized_start=845
   _globals['_NODECAPACITY_PLANEAGEMSENTRY']._serialized_end=894
   _globals['_WHYREQUEST']._serialized_start=907
-  _globals['_WHYREQUEST']._serialized_end=966
-  _globals['_GANGNAME']._serialized_start=968
-  _globals['_GANGNAME']._serialized_end=1011
-  _globals['_WHYRESPONSE']._serialized_start=1013
-  _globals['_WHYRESPONSE']._serialized_end=1063
-  _globals['_GANGSTATUS']._serialized_start=1066
-  _globals['_GANGSTATUS']._serialized_end=1405
-  _globals['_DELAYSPAN']._serialized_start=1407
-  _globals['_DELAYSPAN']._serialized_end=1492
-  _globals['_MEMBERSTATUS']._serialized_start=1494
-  _globals['_MEMBERSTATUS']._serialized_end=1565
-  _globals['_STATUSREQUEST']._serialized_start=1567
-  _globals['_STATUSREQUEST']._serialized_end=1582
-  _globals['_STATUSRESPONSE']._serialized_start=1585
-  _globals['_STATUSRESPONSE']._serialized_end=1776
-  _globals['_INSPECTSERVICE']._serialized_start=1779
-  _globals['_INSPECTSERVICE']._serialized_end=1998
+  _globals['_WHYREQUEST']._serialized_end=1001
+  _globals['_PODNAME']._serialized_start=1003
+  _globals['_PODNAME']._serialized_end=1045
+  _globals['_GANGNAME']._serialized_start=1047
+  _globals['_GANGNAME']._serialized_end=1090
+  _globals['_WHYRESPONSE']._serialized_start=1092
+  _globals['_WHYRESPONSE']._serialized_end=1190
+  _globals['_PODSTATUS']._serialized_start=1193
+  _globals['_PODSTATUS']._serialized_end=1330
+  _globals['_PODCAUSE']._serialized_start=1332
+  _globals['_PODCAUSE']._serialized_end=1391
+  _globals['_GANGSTATUS']._serialized_start=1394
+  _globals['_GANGSTATUS']._serialized_end=1753
+  _globals['_DELAYSPAN']._serialized_start=1755
+  _globals['_DELAYSPAN']._serialized_end=1840
+  _globals['_MEMBERSTATUS']._serialized_start=1842
+  _globals['_MEMBERSTATUS']._serialized_end=1913
+  _globals['_STATUSREQUEST']._serialized_start=1915
+  _globals['_STATUSREQUEST']._serialized_end=1930
+  _globals['_STATUSRESPONSE']._serialized_start=1933
+  _globals['_STATUSRESPONSE']._serialized_end=2124
+  _globals['_INSPECTSERVICE']._serialized_start=2127
+  _globals['_INSPECTSERVICE']._serialized_end=2346
 # @@protoc_insertion_point(module_scope)

@@ -213,22 +213,50 @@ class WhyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GANG_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def gang(self) -> Global___GangName: ...
+    @_builtins.property
+    def pod(self) -> Global___PodName:
+        """Any pod, of ours or not."""
+
     def __init__(
         self,
         *,
         gang: Global___GangName | None = ...,
+        pod: Global___PodName | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang", "pod", b"pod", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang", "pod", b"pod", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["gang"]  # noqa: Y015
+    _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["gang", "pod"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_target) -> _WhichOneofReturnType_target | None: ...
 
 Global___WhyRequest: _TypeAlias = WhyRequest  # noqa: Y015
+
+@_typing.final
+class PodName(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodName: _TypeAlias = PodName  # noqa: Y015
 
 @_typing.final
 class GangName(_message.Message):
@@ -257,20 +285,95 @@ class WhyResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GANG_FIELD_NUMBER: _builtins.int
+    POD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def gang(self) -> Global___GangStatus: ...
+    @_builtins.property
+    def pod(self) -> Global___PodStatus: ...
     def __init__(
         self,
         *,
         gang: Global___GangStatus | None = ...,
+        pod: Global___PodStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pod", b"_pod", "gang", b"gang", "pod", b"pod"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gang", b"gang"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pod", b"_pod", "gang", b"gang", "pod", b"pod"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__pod: _TypeAlias = _typing.Literal["pod"]  # noqa: Y015
+    _WhichOneofArgType__pod: _TypeAlias = _typing.Literal["_pod", b"_pod"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pod) -> _WhichOneofReturnType__pod | None: ...
+
+Global___WhyResponse: _TypeAlias = WhyResponse  # noqa: Y015
+
+@_typing.final
+class PodStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    GANG_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    name: _builtins.str
+    uid: _builtins.str
+    phase: _builtins.str
+    node: _builtins.str
+    """Empty: bound nowhere yet."""
+    gang: _builtins.str
+    """Name of the gang that it belongs to; empty: none that Muster follows."""
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodCause]:
+        """What keeps it from running, the first to be cured first; empty: nothing that Muster knows."""
+
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        name: _builtins.str = ...,
+        uid: _builtins.str = ...,
+        phase: _builtins.str = ...,
+        node: _builtins.str = ...,
+        gang: _builtins.str = ...,
+        causes: _abc.Iterable[Global___PodCause] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["causes", b"causes", "gang", b"gang", "name", b"name", "namespace", b"namespace", "node", b"node", "phase", b"phase", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WhyResponse: _TypeAlias = WhyResponse  # noqa: Y015
+Global___PodStatus: _TypeAlias = PodStatus  # noqa: Y015
+
+@_typing.final
+class PodCause(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    REMEDY_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Closed: docs/why.md."""
+    summary: _builtins.str
+    remedy: _builtins.str
+    """What a person does about it."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        summary: _builtins.str = ...,
+        remedy: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "remedy", b"remedy", "summary", b"summary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodCause: _TypeAlias = PodCause  # noqa: Y015
 
 @_typing.final
 class GangStatus(_message.Message):
@@ -287,13 +390,16 @@ class GangStatus(_message.Message):
     DELAYS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    AUTOSCALER_FIELD_NUMBER: _builtins.int
     namespace: _builtins.str
     name: _builtins.str
     state: _builtins.str
-    """waiting, leased, started, ended"""
+    """waiting, leased, started, ended; held: its pods are there and nothing has been asked yet"""
     ended_reason: _builtins.str
     request_id: _builtins.str
     priority: _builtins.int
+    autoscaler: _builtins.str
+    """Whether an autoscaler will act on its pods as they are; empty: nobody holds them."""
     @_builtins.property
     def why(self) -> _admission_pb2.Explanation: ...
     @_builtins.property
@@ -320,10 +426,11 @@ class GangStatus(_message.Message):
         delays: _abc.Iterable[Global___DelaySpan] | None = ...,
         request_id: _builtins.str = ...,
         priority: _builtins.int = ...,
+        autoscaler: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "_why", b"_why", "age", b"age", "lease", b"lease", "why", b"why"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "_why", b"_why", "age", b"age", "delays", b"delays", "ended_reason", b"ended_reason", "lease", b"lease", "members", b"members", "name", b"name", "namespace", b"namespace", "priority", b"priority", "request_id", b"request_id", "state", b"state", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease", b"_lease", "_why", b"_why", "age", b"age", "autoscaler", b"autoscaler", "delays", b"delays", "ended_reason", b"ended_reason", "lease", b"lease", "members", b"members", "name", b"name", "namespace", b"namespace", "priority", b"priority", "request_id", b"request_id", "state", b"state", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lease: _TypeAlias = _typing.Literal["lease"]  # noqa: Y015
     _WhichOneofArgType__lease: _TypeAlias = _typing.Literal["_lease", b"_lease"]  # noqa: Y015
