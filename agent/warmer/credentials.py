@@ -10,6 +10,7 @@ The protocol is the kubelet's: CredentialProviderRequest on standard input, Cred
 """
 
 import asyncio
+import contextlib
 import fnmatch
 import json
 import logging
@@ -24,6 +25,10 @@ from agent.warmer.registry import Credentials
 _log = logging.getLogger("muster.warmer")
 
 PROVIDER_SECONDS = 30.0
+MAX_BYTES = 1024 * 1024
+"""Of an answer; one that is longer is no JSON by then."""
+FAILED_SECONDS = 60.0
+"""How long a provider that failed is not asked about that image again."""
 _API = "credentialprovider.kubelet.k8s.io/v1"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|m|s|ms)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -48,11 +53,13 @@ class CredentialProvider:
         if self._monotonic() < until:
             return kept
         answer = await self._ask(str(reference))
-        found = _choose(answer.get("auth"), image)
-        self._kept[image] = (found, self._monotonic() + _seconds(answer.get("cacheDuration")))
+        found = _choose(answer.get("auth"), image) if answer is not None else None
+        seconds = _seconds(answer.get("cacheDuration")) if answer is not None else FAILED_SECONDS
+        self._kept[image] = (found, self._monotonic() + seconds)
         return found
 
-    async def _ask(self, image: str) -> dict[str, Any]:
+    async def _ask(self, image: str) -> dict[str, Any] | None:
+        """Return what the provider says of an image; None: it failed."""
         request = json.dumps({"apiVersion": _API, "kind": "CredentialProviderRequest", "image": image})
         try:
             process = await asyncio.create_subprocess_exec(
@@ -63,26 +70,42 @@ class CredentialProvider:
             )
         except OSError as error:
             _log.warning("the credential provider does not start: %s", error.strerror)
-            return {}
+            return None
         try:
             async with asyncio.timeout(PROVIDER_SECONDS):
-                output, _ = await process.communicate(request.encode())
+                output = await _exchange(process, request.encode())
+                if len(output) < MAX_BYTES:
+                    await process.wait()
         except TimeoutError:
             _log.warning("the credential provider did not answer within %.0f s", PROVIDER_SECONDS)
-            return {}
+            return None
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode:
             _log.warning("the credential provider ends with status %d", process.returncode)
-            return {}
+            return None
         try:
             content = json.loads(output)
-        except ValueError:
+        except (ValueError, RecursionError):
             _log.warning("the credential provider prints no JSON")
-            return {}
-        return content if isinstance(content, dict) else {}
+            return None
+        return content if isinstance(content, dict) else None
+
+
+async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> bytes:
+    """Give a program its input and return what it prints, as far as that is bounded."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(ConnectionError):  # It may not read what it is asked.
+        process.stdin.write(request)
+        await process.stdin.drain()
+        process.stdin.close()
+    try:
+        return await process.stdout.readexactly(MAX_BYTES)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
 
 
 def _choose(auth: Any, image: str) -> Credentials | None:

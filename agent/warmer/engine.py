@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+from collections.abc import Awaitable
 
 from agent.clock import Clock
 from agent.core import warmplan, warmth
@@ -24,7 +25,7 @@ from agent.warmer.client import CallFailed, Client
 from agent.warmer.config import WarmerConfig
 from agent.warmer.journal import Journal
 from agent.warmer.keeping import Keeper
-from agent.warmer.registry import RegistryFailed
+from agent.warmer.registry import Credentials, RegistryFailed
 from muster.model import warmth as told
 from muster.model.warmth import Hold, Level, NodeWarmth, PullState
 
@@ -219,10 +220,11 @@ class Engine:
             lease for lease in facts.leases if lease.digest == candidate.image.manifest.digest and not lease.is_done
         ]
         name = ours[0].id if ours else self._keeper.new_name(candidate.image)
-        credentials = await self._resolver.credentials(
-            candidate.wanted.reference, are_needed=candidate.took_credentials
-        )
-        job = pull.Pull(self._ways, candidate, credentials, name, self._keeper.expires_at())
+
+        def ask() -> Awaitable[Credentials | None]:
+            return self._resolver.credentials(candidate.wanted.reference, are_needed=candidate.took_credentials)
+
+        job = pull.Pull(self._ways, candidate, ask, name, self._keeper.expires_at())
         self.busy.is_ours(candidate.image)
         self._paused.discard(candidate.key)
         _log.info("pulling %s as %s", candidate.key, candidate.hold.value)
@@ -291,7 +293,16 @@ class Engine:
             self._resolving.add_done_callback(lambda _: self._wake.set())
 
     async def _resolve_all(self, due: tuple[Reference, ...], facts: StoreFacts) -> None:
+        """Ask each host for one thing after the other, so that what it refuses is asked once; hosts wait for no other."""
+        by_host: dict[str, list[Reference]] = {}
         for reference in due:
+            by_host.setdefault(reference.host, []).append(reference)
+        async with asyncio.TaskGroup() as tasks:
+            for references in by_host.values():
+                tasks.create_task(self._resolve_each(references, facts))
+
+    async def _resolve_each(self, references: list[Reference], facts: StoreFacts) -> None:
+        for reference in references:
             if self._estate.host_holds.get(reference.host, 0.0) > self._clock.monotonic():
                 continue
             try:

@@ -16,7 +16,7 @@ import asyncio
 import dataclasses
 import datetime
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agent.core import warmth
@@ -58,20 +58,21 @@ class Pull:
         self,
         ways: Ways,
         candidate: Candidate,
-        credentials: Credentials | None,
+        ask: Callable[[], Awaitable[Credentials | None]],
         lease: str,
         expires_at: datetime.datetime,
     ) -> None:
         assert isinstance(candidate.image, Image)
         self._ways, self._candidate, self._image = ways, candidate, candidate.image
-        self._credentials, self._lease, self._expires_at = credentials, lease, expires_at
+        self._ask, self._lease, self._expires_at = ask, lease, expires_at
+        self._credentials: Credentials | None = None
         self._fetcher = Fetcher(ways.runtime, ways.registry, ways.throttle, ways.parking, lease)
         failure = candidate.failure
         was_corrupt = failure is not None and failure.reason is Reason.CORRUPT_BLOB
         # The runtime keeps the wrong bytes under our lease and would go on from them; our own download throws them away.
         self._is_own = candidate.hold is Hold.SHADOW or ways.is_capped or was_corrupt
         self._moved_at, self._seen = time.monotonic(), (-1, -1)
-        self.state = PullState.DOWNLOADING
+        self.state = PullState.RESOLVING
         self._spans: dict[PullState, tuple[float, int]] = {}
 
     @property
@@ -90,6 +91,8 @@ class Pull:
     async def run(self) -> None:
         """Pull; raises CallFailed or RegistryFailed, or is cancelled."""
         runtime, is_shadow = self._ways.runtime, self._candidate.hold is Hold.SHADOW
+        self._credentials = await self._ask()
+        self.state = PullState.DOWNLOADING
         await runtime.create_lease(self._lease, self._image.manifest.digest, self._expires_at, is_done=False)
         facts = await self._ways.survey.read()
         if self._is_own:

@@ -86,6 +86,13 @@ def runtime(request, tmp_path):
     made.remove()
 
 
+@pytest.fixture
+def name(runtime, faulty):
+    """Return the name of the image behind the proxy, which the runtime trusts."""
+    runtime.trust(faulty.address)
+    return f"{faulty.address}/ml/cuda:v1"
+
+
 @dataclasses.dataclass
 class World:
     """One warmer on one containerd."""

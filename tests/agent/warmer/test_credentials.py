@@ -49,12 +49,14 @@ async def test_an_answer_is_kept_as_long_as_it_says(tmp_path):
         "raise SystemExit(3)",
         "print('no JSON')",
         "print('[]')",
+        "print('[' * 100_000)",
+        "while True: print('x' * 1000)",
         saying({"auth": None}),
         saying({"auth": {"a.ecr.aws": 5}}),
         saying({"auth": {"a.ecr.aws": {"username": "u"}}}),
         saying({"auth": {"b.io": {"username": "u", "password": "p"}}}),
     ],
-    ids=["fails", "no JSON", "no object", "no auth", "no entry", "no password", "another registry"],
+    ids=["fails", "no JSON", "no object", "a well", "no end", "no auth", "no entry", "no password", "another registry"],
 )
 async def test_whatever_else_it_says_is_no_credential(tmp_path, source):
     assert await provider(tmp_path, source).credentials(IMAGE) is None
@@ -62,3 +64,13 @@ async def test_whatever_else_it_says_is_no_credential(tmp_path, source):
 
 async def test_a_program_that_is_not_there_is_no_credential():
     assert await CredentialProvider(("/nowhere",), ("*.ecr.aws",)).credentials(IMAGE) is None
+
+
+async def test_a_provider_that_failed_is_left_alone_for_a_while(tmp_path):
+    marks = tmp_path / "marks"
+    now = [0.0]
+    source = f"open({str(marks)!r}, 'a').write('x')\nraise SystemExit(1)"
+    asked = provider(tmp_path, source, clock=lambda: now[0])
+    for now[0] in (0.0, 59.0, 61.0):
+        assert await asked.credentials(IMAGE) is None
+    assert marks.read_text() == "xx"

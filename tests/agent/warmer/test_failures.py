@@ -5,62 +5,20 @@ import contextlib
 import json
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
 from agent.core import warmref
 from agent.model.warm import Mode, Reason
 from agent.warmer import serve
-from agent.warmer.client import CallFailed, Client
+from agent.warmer.client import Client
 from hack.images import oci
 from hack.images import runtime as runtimes
 from hack.images.proxy import Fault
 from muster.model.warmth import Hold, Level, PullState
+from tests.agent.warmer.looks import has_reason, is_warm, layers_asked, settled
 
 SHADOW, VISIBLE = Mode.SHADOW, Mode.VISIBLE
-
-
-@pytest.fixture
-def name(runtime, faulty):
-    runtime.trust(faulty.address)
-    return f"{faulty.address}/ml/cuda:v1"
-
-
-def has_reason(world, name, reason):
-    def check(report):
-        image = world.image(name, report)
-        return image is not None and image.reason == reason.value
-
-    return check
-
-
-def is_warm(world, name):
-    def check(report):
-        image = world.image(name, report)
-        return image is not None and image.level is Level.UNPACKED and image.hold is not Hold.NOTHING
-
-    return check
-
-
-async def settled(read, condition):
-    """Wait until what is read fulfils a condition."""
-    async with asyncio.timeout(60):
-        while not condition(await read()):  # noqa: ASYNC110 -- containerd tells nobody
-            await asyncio.sleep(0.1)
-
-
-def layers_asked(faulty):
-    return [path for method, path in faulty.requests if method == "GET" and "/blobs/" in path]
-
-
-def blob_path(blob):
-    return f"/v2/ml/cuda/blobs/{blob.digest}"
-
-
-def sent_twice(faulty, content):
-    """Return the bytes of layers that left the registry more than once."""
-    return sum(max(0, faulty.path_bytes[blob_path(blob)] - len(blob.data)) for blob in content.blobs[1:])
 
 
 async def test_429_holds_the_host_for_all_its_images(world, faulty, name, wanted):
@@ -228,39 +186,6 @@ async def test_the_guard_keeps_a_pull_from_filling_the_disk(world, small_disk, r
     )
 
 
-async def test_a_private_image_stays_private(world, runtime, guarded, wanted, tmp_path):
-    """Warmed with the node's credentials it is not listed; a pull without any gets 401, with them no layer comes."""
-    runtime.trust(guarded.address)
-    name = f"{guarded.address}/ml/private:v1"
-    user, password = guarded.credentials
-    answer = {"auth": {guarded.address: {"username": user, "password": password}}, "cacheDuration": "1m"}
-    script = tmp_path / "provider.py"
-    script.write_text(f"import json, sys\njson.load(sys.stdin)\nprint(json.dumps({answer!r}))\n")
-    here = world(credential_provider=f"{sys.executable} {script}", credential_images=(guarded.address,))
-    await here.start(wanted(name))
-    report = await here.until(is_warm(here, name), "a shadow")
-    assert here.image(name, report).hold is Hold.SHADOW
-    assert runtime.run_ctr("images", "ls", "-q") == ""
-    with pytest.raises(CallFailed) as refused:
-        await here.client.pull(name, None, lease="", handler="")
-    assert refused.value.reason is Reason.UNAUTHORIZED
-    await here.client.pull(name, guarded.credentials, lease="", handler="")
-    assert "complete" in runtime.run_ctr("images", "check", f"name=={name}")
-
-
-async def test_after_garbage_collection_a_shadow_is_complete(world, runtime, faulty, name, wanted):
-    here = world()
-    await here.start(wanted(name, SHADOW))
-    await here.until(is_warm(here, name), "a shadow")
-    await here.client.create_lease("muster-nothing", "sha256:0", here.engine._keeper.expires_at(), is_done=False)
-    (nothing,) = [lease for lease in await here.client.list_leases() if lease.id == "muster-nothing"]
-    await here.client.delete_lease(nothing)
-    faulty.requests.clear()
-    await here.client.pull(name, None, lease="", handler="")
-    assert layers_asked(faulty) == []
-    assert "complete" in runtime.run_ctr("images", "check", f"name=={name}")
-
-
 async def test_an_unclean_boot_leaves_images_unverified_until_they_weigh_what_they_did(
     world, runtime, faulty, name, wanted, tmp_path
 ):
@@ -322,47 +247,3 @@ async def test_what_is_listed_and_lost_its_snapshots_is_not_warm(world, runtime,
     report = await here.until(lambda report: here.image(name, report) is not None, "a report")
     image = here.image(name, report)
     assert (image.level, image.hold, image.layers_missing) == (Level.PARTIAL, Hold.VISIBLE, 4)
-
-
-async def test_a_pull_stands_back_for_a_starting_pod_and_loses_nothing(world, faulty, name, wanted, content):
-    faulty.bytes_per_second = 8 * oci.MIB
-    here = world()
-    await here.start(wanted(name, SHADOW))
-    await here.until(lambda report: here.image(name, report).pull is PullState.DOWNLOADING, "a pull")
-    here.engine.busy.starting(1)
-    report = await here.until(has_reason(here, name, Reason.YIELDING), "a pull that stands back")
-    assert here.image(name, report).pull is PullState.PAUSED
-    assert here.engine.yields == 1
-    faulty.bytes_per_second = None
-    here.engine.busy.starting(0)
-    await here.until(is_warm(here, name), "a warm image")
-    assert sent_twice(faulty, content) == 0
-
-
-async def test_a_registry_that_cuts_a_pull_that_stands_back_costs_the_rest_only(world, faulty, name, wanted, content):
-    """The connection is gone when the pull goes on: it asks from where it was, and no failure is told."""
-    faulty.bytes_per_second = 8 * oci.MIB
-    layer = content.blobs[2]
-    faulty.faults = [Fault(path=f"blobs/{layer.digest}", cut_after=2 * oci.MIB, times=1)]
-    here = world()
-    await here.start(wanted(name, SHADOW))
-    await here.until(lambda _: faulty.path_bytes[blob_path(layer)] > oci.MIB, "half a layer")
-    here.engine.busy.starting(1)
-    await here.until(has_reason(here, name, Reason.YIELDING), "a pull that stands back")
-    await settled(lambda: asyncio.sleep(0, faulty.path_bytes[blob_path(layer)]), lambda sent: sent >= 2 * oci.MIB)
-    here.engine.busy.starting(0)
-    report = await here.until(is_warm(here, name), "a warm image")
-    assert here.image(name, report).reason == ""
-    assert sent_twice(faulty, content) == 0
-
-
-async def test_a_pull_stands_back_for_the_kubelets_own(world, origin, faulty, name, wanted):
-    oci.push(origin.address, "ml/small", ["v1"], oci.image([oci.generated(oci.MIB, 200)]))
-    faulty.bytes_per_second = 8 * oci.MIB
-    here = world()
-    await here.start(wanted(name, SHADOW))
-    await here.until(lambda report: here.image(name, report).pull is PullState.DOWNLOADING, "a pull")
-    await here.client.pull(name.replace("ml/cuda", "ml/small"), None, lease="", handler="")
-    await here.until(lambda _: here.engine.yields > 0, "a yield")
-    faulty.bytes_per_second = None
-    await here.until(is_warm(here, name), "a warm image")
