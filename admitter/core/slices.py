@@ -1,6 +1,6 @@
 """What one node's agent is told of the API server's view of its node: the NodeSlice of design.md section 4.
 
-In: the node, the pods bound to it, what DRA offers there, the rejections known so far. Out: one NodeSlice; the rejections
+In: the node, the pods bound to it, what DRA offers there, ConfigMaps of the GPU stack, the rejections known so far. Out: one NodeSlice; the rejections
 to remember.
 
 Invariants: a slice is made from one state of the cluster, whole. A pod is listed while the API server has it, finished or
@@ -16,6 +16,7 @@ Not here: reading the API server, and what any of it means for the numbers (agen
 import datetime
 from collections.abc import Iterable, Mapping
 
+from admitter.core import gpuconfig
 from admitter.model.cluster import KubeNode, KubePod, KubeSlice
 from muster.model import codec, kube
 from muster.model.reading import NOT_COLLECTED, Known, Reading, Unknown
@@ -38,11 +39,16 @@ Rejections = Mapping[str, kube.Rejection]
 
 
 def assemble(
-    node: KubeNode | None, pods: Iterable[KubePod], rejections: Iterable[kube.Rejection], dra: Reading[kube.Dra]
+    node: KubeNode | None,
+    pods: Iterable[KubePod],
+    rejections: Iterable[kube.Rejection],
+    dra: Reading[kube.Dra],
+    documents: gpuconfig.Documents = gpuconfig.NOTHING,
 ) -> kube.NodeSlice:
-    """Return a node's slice; `node` is None where there is no such Node."""
+    """Return a node's slice; `node` is None where there is no such Node, `documents` are those of the GPU stack's ConfigMaps."""
     listed = tuple(sorted(pods, key=lambda pod: (pod.namespace, pod.name, pod.uid)))
-    plugins = tuple(plugin for pod in listed if (plugin := _plugin(pod)) is not None)
+    labels = node.object.labels if node is not None else codec.EMPTY
+    plugins = tuple(plugin for pod in listed if (plugin := _plugin(pod, labels, documents)) is not None)
     return kube.NodeSlice(
         node_object=Known(node.object)
         if node is not None
@@ -51,7 +57,7 @@ def assemble(
         rejections=tuple(sorted(rejections, key=lambda rejection: (rejection.at, rejection.pod, rejection.uid))),
         plugins=Known(plugins),
         dra=dra,
-        desired_mig=_desired_mig(node),
+        desired_mig=_desired_mig(labels, listed, documents),
         features=_features(dra),
     )
 
@@ -108,7 +114,7 @@ def _pod(pod: KubePod) -> kube.Pod:
     )
 
 
-def _plugin(pod: KubePod) -> kube.Plugin | None:
+def _plugin(pod: KubePod, labels: Mapping[str, str], documents: gpuconfig.Documents) -> kube.Plugin | None:
     """Return the pod half of a device plugin of ours."""
     if not pod.serves_devices or pod.is_finished:
         return None
@@ -125,6 +131,7 @@ def _plugin(pod: KubePod) -> kube.Plugin | None:
         restarts=Known(pod.restarts),
         crash_looping=Known(any(item.reason == _CRASH_LOOP for item in waiting)),
         message="; ".join(part for part in said if part),
+        config=gpuconfig.plugin_config(pod.namespace, pod.told, labels, documents) if pod.told else codec.EMPTY,
         version=_tag(pod.images),
     )
 
@@ -139,9 +146,18 @@ def _tag(images: tuple[str, ...]) -> str:
     return name.partition(":")[2]
 
 
-def _desired_mig(node: KubeNode | None) -> Reading[kube.DesiredMig]:
-    wanted = node.object.labels.get(_MIG_CONFIG, "") if node is not None else ""
-    return Known(kube.DesiredMig(name=wanted)) if wanted else NOT_COLLECTED
+def _desired_mig(
+    labels: Mapping[str, str], pods: Iterable[KubePod], documents: gpuconfig.Documents
+) -> Reading[kube.DesiredMig]:
+    wanted = labels.get(_MIG_CONFIG, "")
+    if not wanted:
+        return NOT_COLLECTED
+    layouts = (
+        gpuconfig.layout(wanted, pod.namespace, pod.told, documents)
+        for pod in pods
+        if pod.manages_mig and pod.told is not None and not pod.is_finished
+    )
+    return Known(kube.DesiredMig(name=wanted, layout=next((layout for layout in layouts if layout), ())))
 
 
 def _features(dra: Reading[kube.Dra]) -> Mapping[str, bool]:

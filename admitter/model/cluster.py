@@ -90,6 +90,16 @@ ANYWHERE = Constraints()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a pod of the GPU stack was told: a device plugin, or the manager of MIG layouts."""
+
+    settings: Mapping[str, str] = codec.mapping()
+    """Variable -> value, of those that say how GPUs are shared and cut; a flag stands for its variable."""
+    folders: Mapping[str, str] = codec.mapping()
+    """Where a ConfigMap is mounted -> its name, in the pod's namespace."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KubePod:
     """A Pod object. Finished pods are kept while the API server keeps them."""
 
@@ -136,6 +146,10 @@ class KubePod:
     """It mounts the kubelet's device-plugins folder and may write there: a device plugin."""
     last_words: str = ""
     """Of a device plugin: how its container ended before the present one."""
+    told: Told | None = None
+    """Of device plugins and managers of MIG layouts only."""
+    manages_mig: bool = False
+    """It cuts GPUs as the node's label asks."""
 
     @property
     def full_name(self) -> str:

@@ -20,11 +20,12 @@ from typing import Any, Protocol
 
 from lightkube.resources import core_v1, resource_v1
 
-from admitter.core import facts, slices
+from admitter.core import facts, gpuconfig, slices
 from admitter.model.cluster import KubeNode, KubePod, KubeSlice, Listener
 from admitter.model.nodefacts import NodeFacts
 from admitter.sources import slim, slimpod
 from admitter.sources.apiclient import Api
+from admitter.sources.configmaps import ConfigMaps
 from admitter.sources.sharing import Shared
 from admitter.sources.store import Store
 from admitter.sources.watch import Watch
@@ -98,6 +99,7 @@ class ClusterWatch:
             changed=self._store.change_class,
             monotonic=monotonic,
         )
+        self._configs = ConfigMaps(api, self._configs_wanted, self._store.note_told)
         self._all: tuple[Watch[Any], ...] = (self._nodes, self._pods, self._slices, self._classes)
 
     @property
@@ -167,6 +169,7 @@ class ClusterWatch:
         async with asyncio.TaskGroup() as group:
             for watch in self._all:
                 group.create_task(watch.run())
+            group.create_task(self._configs.run())
             while True:
                 await asyncio.sleep(PAUSE_SECONDS)
                 await self._tell(send)
@@ -210,7 +213,14 @@ class ClusterWatch:
         pods = self._store.on(node)
         remembered = self._store.remember_rejections(node, self._clock.utc())
         dra = slices.offered(self._store.slices_of(node), self._store.classes.values(), self._dra_problem())
-        return slices.assemble(self._store.nodes.get(node), pods, remembered, dra)
+        return slices.assemble(self._store.nodes.get(node), pods, remembered, dra, self._configs.documents)
+
+    def _configs_wanted(self) -> Set[tuple[str, str]]:
+        """Return the ConfigMaps that the GPU stack's pods read their settings from."""
+        # Pods of one DaemonSet share one value: a fleet has two or three to look at.
+        told = {(pod.namespace, id(pod.told)): pod for pod in self._store.told if not pod.is_finished}
+        wanted = (gpuconfig.wanted(pod.namespace, pod.told) for pod in told.values() if pod.told is not None)
+        return frozenset().union(*wanted)
 
     def _dra_problem(self) -> Unknown | None:
         """Return why what DRA offers is not known; a cluster that does not serve it offers nothing."""

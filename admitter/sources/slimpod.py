@@ -6,6 +6,7 @@ knows what they have not looked at.
 """
 
 import datetime
+import itertools
 from collections.abc import Iterator, Mapping
 
 from lightkube.models import core_v1, meta_v1
@@ -18,6 +19,7 @@ from admitter.model.cluster import (
     KubePod,
     NodeTerm,
     Owner,
+    Told,
     Toleration,
 )
 from admitter.sources import quantities, slim
@@ -26,6 +28,15 @@ from muster.model import kube
 
 PLUGINS_FOLDER = "/device-plugins"
 """End of the kubelet's registration folder, wherever its root is."""
+_MIG_MANAGER = "mig-manager"
+"""In the name or image of NVIDIA's manager of MIG layouts, whoever installed it."""
+_TOLD = frozenset(
+    {
+        "MIG_STRATEGY", "DEVICE_LIST_STRATEGY", "PASS_DEVICE_SPECS", "DP_DISABLE_HEALTHCHECKS", "CONFIG_FILE",
+        "CONFIG_FILE_SRCDIR", "DEFAULT_CONFIG", "NODE_LABEL",
+    }
+)  # fmt: skip
+"""Variables of the GPU stack that are kept; any other may be a secret."""
 _PHASES = {phase.value: phase for phase in kube.PodPhase}
 _NO_STATUS = core_v1.PodStatus()
 
@@ -36,6 +47,9 @@ def pod(item: core.Pod, shared: Shared) -> KubePod | None:
     if metadata is None or not (metadata.uid and metadata.name and metadata.namespace) or spec is None:
         return None
     is_plugin = _serves_devices(spec)
+    is_mig_manager = not is_plugin and _MIG_MANAGER in " ".join(
+        (metadata.name, *(container.image or "" for container in spec.containers))
+    )
     return KubePod(
         uid=metadata.uid,
         namespace=shared.text(metadata.namespace),
@@ -68,6 +82,8 @@ def pod(item: core.Pod, shared: Shared) -> KubePod | None:
         restarts=sum(entry.restartCount for entry in status.containerStatuses or ()),
         serves_devices=is_plugin,
         last_words=_last_words(status) if is_plugin else "",
+        told=_told(spec, shared) if is_plugin or is_mig_manager else None,
+        manages_mig=is_mig_manager,
     )
 
 
@@ -232,3 +248,35 @@ def _last_words(status: core_v1.PodStatus) -> str:
         if last is not None:
             return f"{last.reason or 'ended'}, exit {last.exitCode}: {last.message or ''}"[: slim.MAX_TEXT].rstrip(": ")
     return ""
+
+
+def _told(spec: core_v1.PodSpec, shared: Shared) -> Told:
+    """Return what the containers were told, by flag or variable, and where ConfigMaps are mounted; the first one's word counts."""
+    maps = {volume.name: volume.configMap.name for volume in spec.volumes or () if volume.configMap is not None}
+    settings: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for container in (*spec.containers, *(spec.initContainers or ())):
+        variables = ((entry.name, entry.value) for entry in container.env or ())
+        # A flag stands above its variable, in the plugin as here.
+        for name, value in (*_flags([*(container.command or ()), *(container.args or ())]), *variables):
+            if name in _TOLD and value:
+                settings.setdefault(name, value[: slim.MAX_TEXT])
+        for mount in container.volumeMounts or ():
+            if (found := maps.get(mount.name)) is not None and not mount.subPath:
+                folders.setdefault(mount.mountPath.rstrip("/"), found)
+    return shared.made(
+        ("told", tuple(sorted(settings.items())), tuple(sorted(folders.items()))),
+        lambda: Told(settings=shared.mapping(settings), folders=shared.mapping(folders)),
+    )
+
+
+def _flags(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield flags by the variable that each stands for.
+
+    >>> list(_flags(["nvidia-device-plugin", "--mig-strategy=mixed", "--config-file", "/config/config.yaml"]))
+    [('MIG_STRATEGY', 'mixed'), ('CONFIG_FILE', '/config/config.yaml')]
+    """
+    for word, after in itertools.zip_longest(words, words[1:], fillvalue=""):
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            yield name.upper().replace("-", "_"), value if equals else after

@@ -28,6 +28,7 @@ class Store:
         self._on: dict[str, dict[str, KubePod]] = {}
         self._slices_on: dict[str, dict[str, KubeSlice]] = {}
         self._rejections: dict[str, slices.Rejections] = {}
+        self._told: dict[str, KubePod] = {}
         self._changed_nodes: set[str] = set()
         self._changed_pods: list[PodChange] = []
         self._dirty: set[str] = set()
@@ -40,6 +41,15 @@ class Store:
     def slices_of(self, node: str) -> tuple[KubeSlice, ...]:
         """Return the ResourceSlices of a node."""
         return tuple(self._slices_on.get(node, {}).values())
+
+    @property
+    def told(self) -> Collection[KubePod]:
+        """Return the pods of the GPU stack: device plugins and managers of MIG layouts."""
+        return self._told.values()
+
+    def note_told(self) -> None:
+        """Note that what the GPU stack was told is another: the slices of its nodes may be others now."""
+        self._dirty.update(pod.node for pod in self._told.values() if pod.node)
 
     def take_changes(self) -> tuple[Changes, set[str]]:
         """Return what changed since the last call, and the nodes whose slices that touches."""
@@ -114,9 +124,12 @@ class Store:
                 self._dirty.add(pod.node)
         if before is not None:
             self.pods.pop(before.uid, None)
+            self._told.pop(before.uid, None)
             _drop(self._on, before.node, before.uid)
         if after is not None:
             self.pods[after.uid] = after
+            if after.told is not None:
+                self._told[after.uid] = after
             if after.node:
                 self._on.setdefault(after.node, {})[after.uid] = after
         self._changed_pods.append(PodChange(before=before, after=after))

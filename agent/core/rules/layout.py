@@ -68,10 +68,11 @@ def is_partitioned_on_demand(context: Context) -> bool:
 
 
 def asks_for_instances(gpu: planes.Gpu, desired: kube.DesiredMig) -> bool:
-    """True if the layout wants this GPU cut."""
+    """True if the layout wants this GPU cut, whichever of its entries is meant."""
     match gpu.index:
         case Known(index):
-            return bool(_layout_of(index, desired))
+            layouts = _layouts_of(index, desired)
+            return bool(layouts) and all(layouts)
         case _:
             return False
 
@@ -80,11 +81,13 @@ def _is_as_desired(gpu: planes.Gpu, desired: kube.DesiredMig) -> bool:
     """True if the GPU has the layout, or the layout says nothing about it, or its geometry could not be read."""
     match gpu.mig, gpu.index:
         case Known(mig), Known(index):
-            wanted = _layout_of(index, desired)
+            layouts = _layouts_of(index, desired)
         case _:
             return True
-    if wanted is None:
-        return True
+    return not layouts or any(_is_cut_as(mig, wanted) for wanted in layouts)
+
+
+def _is_cut_as(mig: planes.Mig, wanted: Mapping[str, int]) -> bool:
     actual: dict[str, int] = {}
     for instance in mig.instances if mig.current else ():
         profile = shape.spelled(instance.profile)
@@ -93,9 +96,10 @@ def _is_as_desired(gpu: planes.Gpu, desired: kube.DesiredMig) -> bool:
     return actual == dict(wanted)
 
 
-def _layout_of(index: int, desired: kube.DesiredMig) -> Mapping[str, int] | None:
-    for entry in desired.layout:
-        named_gpus = {part.strip() for part in entry.gpus.strip("[]").split(",")}
-        if entry.gpus == "all" or str(index) in named_gpus:
-            return {shape.spelled(name): count for name, count in entry.profiles.items() if count > 0}
-    return None
+def _layouts_of(index: int, desired: kube.DesiredMig) -> tuple[Mapping[str, int], ...]:
+    """Return every layout that may be meant for a GPU: entries for several products stand side by side, for all GPUs each."""
+    return tuple(
+        {shape.spelled(name): count for name, count in entry.profiles.items() if count > 0}
+        for entry in desired.layout
+        if entry.gpus == "all" or str(index) in {part.strip() for part in entry.gpus.strip("[]").split(",")}
+    )

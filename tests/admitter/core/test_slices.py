@@ -3,9 +3,9 @@
 import datetime
 
 from admitter.core import slices
-from admitter.model.cluster import KubeNode, KubePod, KubeSlice, Owner
+from admitter.model.cluster import KubeNode, KubePod, KubeSlice, Owner, Told
 from muster.model import kube
-from muster.model.reading import Known, Unknown
+from muster.model.reading import NOT_COLLECTED, Known, Unknown
 
 NOW = datetime.datetime(2026, 12, 1, 10, tzinfo=datetime.UTC)
 NO_DRA = Known(kube.Dra())
@@ -109,3 +109,31 @@ def test_dra_that_cannot_be_read_says_why():
     )
     assert [item.name for item in offered.value.device_classes] == ["gpu"]
     assert [item.driver for item in offered.value.slices] == ["gpu.nvidia.com"]
+
+
+def test_a_slice_says_how_its_plugin_shares_and_how_its_gpus_should_be_cut():
+    documents = {
+        ("gpu", "layouts"): {
+            "config.yaml": {
+                "mig-configs": {"half": [{"devices": [0], "mig-enabled": True, "mig-devices": {"3g.40gb": 2}}]}
+            }
+        }
+    }
+    manager = a_pod(
+        "manager",
+        namespace="gpu",
+        manages_mig=True,
+        told=Told(settings={"CONFIG_FILE": "/m/config.yaml"}, folders={"/m": "layouts"}),
+    )
+    plugin = a_pod(
+        "nvidia-device-plugin", namespace="gpu", serves_devices=True, told=Told(settings={"MIG_STRATEGY": "mixed"})
+    )
+    node = a_node(**{"nvidia.com/mig.config": "half"})
+    content = slices.assemble(node, (manager, plugin), (), NO_DRA, documents)
+    assert content.plugins.value[0].config == {"migStrategy": "mixed"}
+    assert content.desired_mig == Known(
+        kube.DesiredMig(name="half", layout=(kube.MigLayout(gpus="0", profiles={"3g.40gb": 2}),))
+    )
+    # Without the right to read it, or on a node without the label, nothing is made up.
+    assert slices.assemble(node, (manager,), (), NO_DRA).desired_mig.value.layout == ()
+    assert slices.assemble(a_node(), (manager,), (), NO_DRA, documents).desired_mig == NOT_COLLECTED
