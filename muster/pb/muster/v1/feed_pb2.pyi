@@ -30,6 +30,7 @@ class ConnectRequest(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -38,6 +39,10 @@ class ConnectRequest(_message.Message):
     def delta(self) -> Global___Delta: ...
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
+    @_builtins.property
+    def answers(self) -> Global___ImageAnswers:
+        """Only after questions in a WarmList."""
+
     def __init__(
         self,
         *,
@@ -45,12 +50,13 @@ class ConnectRequest(_message.Message):
         snapshot: Global___Snapshot | None = ...,
         delta: Global___Delta | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        answers: Global___ImageAnswers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "delta", b"delta", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "delta", b"delta", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "snapshot", "delta", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "snapshot", "delta", "heartbeat", "answers"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -599,24 +605,30 @@ Global___NodeLease: _TypeAlias = NodeLease  # noqa: Y015
 
 @_typing.final
 class WarmList(_message.Message):
-    """Images to have ready, whole. Empty until image warming is built."""
+    """Images to have ready and questions about images, whole: each list replaces the one before it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TERM_FIELD_NUMBER: _builtins.int
     IMAGES_FIELD_NUMBER: _builtins.int
+    QUESTIONS_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     @_builtins.property
-    def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___WarmImage]: ...
+    def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___WarmImage]:
+        """Best first."""
+
+    @_builtins.property
+    def questions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImageQuestion]: ...
     def __init__(
         self,
         *,
         term: _builtins.int = ...,
         images: _abc.Iterable[Global___WarmImage] | None = ...,
+        questions: _abc.Iterable[Global___ImageQuestion] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "questions", b"questions", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -628,19 +640,115 @@ class WarmImage(_message.Message):
 
     REFERENCE_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """Reference with digest."""
     platform: _builtins.str
+    @_builtins.property
+    def credential(self) -> _warmth_pb2.PullCredential:
+        """Of a pull secret; never kept on disk."""
+
     def __init__(
         self,
         *,
         reference: _builtins.str = ...,
         platform: _builtins.str = ...,
+        credential: _warmth_pb2.PullCredential | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential", "platform", b"platform", "reference", b"reference"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
+
+Global___WarmImage: _TypeAlias = WarmImage  # noqa: Y015
+
+@_typing.final
+class ImageQuestion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REFERENCE_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """Of this asking: one id is answered once on a stream."""
+    reference: _builtins.str
+    """With tag or digest."""
+    @_builtins.property
+    def credential(self) -> _warmth_pb2.PullCredential: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        reference: _builtins.str = ...,
+        credential: _warmth_pb2.PullCredential | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential", "id", b"id", "reference", b"reference"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
+
+Global___ImageQuestion: _TypeAlias = ImageQuestion  # noqa: Y015
+
+@_typing.final
+class ImageAnswers(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImageAnswer]: ...
+    def __init__(
+        self,
+        *,
+        answers: _abc.Iterable[Global___ImageAnswer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["platform", b"platform", "reference", b"reference"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WarmImage: _TypeAlias = WarmImage  # noqa: Y015
+Global___ImageAnswers: _TypeAlias = ImageAnswers  # noqa: Y015
+
+@_typing.final
+class ImageAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    BYTES_TOTAL_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    digest: _builtins.str
+    """Of the manifest or index; empty when `reason` says why."""
+    reason: _builtins.str
+    """NotFound, Unauthorized, TooManyRequests, RegistryUnreachable, WarmerUnavailable, ..."""
+    detail: _builtins.str
+    bytes_total: _builtins.int
+    """Compressed, of the node's platform; 0: not known."""
+    @_builtins.property
+    def layers(self) -> _containers.RepeatedCompositeFieldContainer[_warmth_pb2.ImageLayer]: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        digest: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        detail: _builtins.str = ...,
+        bytes_total: _builtins.int = ...,
+        layers: _abc.Iterable[_warmth_pb2.ImageLayer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_total", b"bytes_total", "detail", b"detail", "digest", b"digest", "id", b"id", "layers", b"layers", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImageAnswer: _TypeAlias = ImageAnswer  # noqa: Y015

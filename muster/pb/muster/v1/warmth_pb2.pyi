@@ -391,3 +391,53 @@ class WarmthDelta(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__store) -> _WhichOneofReturnType__store | None: ...
 
 Global___WarmthDelta: _TypeAlias = WarmthDelta  # noqa: Y015
+
+@_typing.final
+class ImageLayer(_message.Message):
+    """A layer of an image, by what `NodeWarmth.layers` holds of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFIX_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    prefix: _builtins.int
+    """First 8 bytes of its chain id, big endian."""
+    bytes: _builtins.int
+    """Compressed."""
+    def __init__(
+        self,
+        *,
+        prefix: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "prefix", b"prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImageLayer: _TypeAlias = ImageLayer  # noqa: Y015
+
+@_typing.final
+class PullCredential(_message.Message):
+    """What proves that a pod may pull from a registry. Sent over TLS or the node's own socket; never logged, never on disk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USERNAME_FIELD_NUMBER: _builtins.int
+    PASSWORD_FIELD_NUMBER: _builtins.int
+    username: _builtins.str
+    password: _builtins.str
+    def __init__(
+        self,
+        *,
+        username: _builtins.str = ...,
+        password: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["password", b"password", "username", b"username"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullCredential: _TypeAlias = PullCredential  # noqa: Y015

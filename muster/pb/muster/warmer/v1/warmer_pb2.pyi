@@ -86,21 +86,29 @@ class Hint(_message.Message):
 
     REFERENCE_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """With digest."""
     platform: _builtins.str
     """os/architecture; empty: the node's own."""
+    @_builtins.property
+    def credential(self) -> _warmth_pb2.PullCredential:
+        """Not set: the node's own credentials are all there is."""
+
     def __init__(
         self,
         *,
         reference: _builtins.str = ...,
         platform: _builtins.str = ...,
+        credential: _warmth_pb2.PullCredential | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["platform", b"platform", "reference", b"reference"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential", "platform", b"platform", "reference", b"reference"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
 
 Global___Hint: _TypeAlias = Hint  # noqa: Y015
 
@@ -124,17 +132,25 @@ class ResolveRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REFERENCE_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
+    @_builtins.property
+    def credential(self) -> _warmth_pb2.PullCredential:
+        """Tried where neither nothing nor the node's own credentials were enough."""
+
     def __init__(
         self,
         *,
         reference: _builtins.str = ...,
+        credential: _warmth_pb2.PullCredential | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reference", b"reference"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential", "reference", b"reference"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
 
 Global___ResolveRequest: _TypeAlias = ResolveRequest  # noqa: Y015
 
@@ -145,21 +161,29 @@ class ResolveResponse(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    BYTES_TOTAL_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """Of the manifest or index; empty when `reason` says why."""
     reason: _builtins.str
     """NotFound, Unauthorized, TooManyRequests, RegistryUnreachable, ..."""
     detail: _builtins.str
+    bytes_total: _builtins.int
+    """Compressed, of the node's platform; 0 and no layers: not known."""
+    @_builtins.property
+    def layers(self) -> _containers.RepeatedCompositeFieldContainer[_warmth_pb2.ImageLayer]: ...
     def __init__(
         self,
         *,
         digest: _builtins.str = ...,
         reason: _builtins.str = ...,
         detail: _builtins.str = ...,
+        bytes_total: _builtins.int = ...,
+        layers: _abc.Iterable[_warmth_pb2.ImageLayer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "digest", b"digest", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_total", b"bytes_total", "detail", b"detail", "digest", b"digest", "layers", b"layers", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
