@@ -15,13 +15,16 @@ Not here: how it is measured (agent/core/warmth.py), and what it is worth to pla
 import dataclasses
 import datetime
 import enum
+from collections.abc import Mapping
 
+from muster.model import codec
 from muster.model.reading import NOT_COLLECTED, Reading
 
 MAX_IMAGES = 256
 MAX_TAGS = 256
 MAX_LAYERS = 4096
 """8 bytes each: 32 kB in the worst snapshot of a feed."""
+MAX_HANDLERS = 64
 MAX_TEXT = 512
 
 
@@ -121,6 +124,8 @@ class ImageStore:
     """Images beyond MAX_IMAGES."""
     problem: str = ""
     """Why the store cannot be read now; the images are then as they were last seen."""
+    handlers: Mapping[str, str] = codec.mapping()
+    """Runtime handler -> snapshotter; the empty name is a pod without a RuntimeClass. One that is not here is not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,9 +217,11 @@ def problems(warmth: NodeWarmth) -> tuple[str, ...]:
         ("images", len(warmth.images), MAX_IMAGES),
         ("tags", len(warmth.tags), MAX_TAGS),
         ("layers", len(warmth.layers), MAX_LAYERS),
+        ("store.handlers", len(warmth.store.handlers), MAX_HANDLERS),
     )
     found = [f"warmth.{name}: {count}, at most {bound}" for name, count, bound in counts if count > bound]
     texts = [warmth.store.runtime_version, warmth.store.snapshotter, warmth.store.problem]
+    texts += [text for pair in warmth.store.handlers.items() for text in pair]
     for image in warmth.images:
         texts += [image.digest, image.reference, image.platform, image.snapshotter, image.reason, image.detail]
         if min(image.bytes_total, image.bytes_missing, image.layers_total, image.layers_missing) < 0:

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from muster.pb.muster.v1 import planes_pb2 as muster_dot_v1_dot_planes__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16muster/v1/warmth.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16muster/v1/planes.proto\"\xe8\x04\n\x0bImageWarmth\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x11\n\treference\x18\x02 \x01(\t\x12\x10\n\x08platform\x18\x03 \x01(\t\x12\x13\n\x0bsnapshotter\x18\x04 \x01(\t\x12\x1f\n\x05level\x18\x05 \x01(\x0e\x32\x10.muster.v1.Level\x12\x1d\n\x04hold\x18\x06 \x01(\x0e\x32\x0f.muster.v1.Hold\x12\x11\n\tis_wanted\x18\x07 \x01(\x08\x12\x11\n\tis_pinned\x18\x08 \x01(\x08\x12\x13\n\x0b\x62ytes_total\x18\t \x01(\x03\x12\x15\n\rbytes_missing\x18\n \x01(\x03\x12\x14\n\x0clayers_total\x18\x0b \x01(\x03\x12\x16\n\x0elayers_missing\x18\x0c \x01(\x03\x12\x1d\n\x10\x66\x65tched_fraction\x18\r \x01(\x01H\x00\x88\x01\x01\x12\"\n\x04pull\x18\x0e \x01(\x0e\x32\x14.muster.v1.PullState\x12\x32\n\x06\x65rrors\x18\x0f \x03(\x0b\x32\".muster.v1.ImageWarmth.ErrorsEntry\x12\x0e\n\x06reason\x18\x10 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x11 \x01(\t\x12\x39\n\x10lease_expires_at\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x12\n\nunverified\x18\x13 \x01(\x08\x1a?\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1f\n\x05value\x18\x02 \x01(\x0b\x32\x10.muster.v1.Error:\x02\x38\x01\x42\x13\n\x11_fetched_fractionB\x13\n\x11_lease_expires_at\"d\n\x0eTagObservation\x12\x11\n\treference\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12/\n\x0bobserved_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xcc\x03\n\nImageStore\x12\x17\n\x0fruntime_version\x18\x01 \x01(\t\x12\x13\n\x0bsnapshotter\x18\x02 \x01(\t\x12\x17\n\ndisk_bytes\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x0f\x64isk_free_bytes\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x14\n\x0cleaked_bytes\x18\x05 \x01(\x03\x12&\n\x19\x64ownload_bytes_per_second\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12$\n\x17unpack_bytes_per_second\x18\x07 \x01(\x01H\x03\x88\x01\x01\x12\x13\n\x0bimages_more\x18\x08 \x01(\x03\x12\x0f\n\x07problem\x18\t \x01(\t\x12\x31\n\x06\x65rrors\x18\x0f \x03(\x0b\x32!.muster.v1.ImageStore.ErrorsEntry\x1a?\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1f\n\x05value\x18\x02 \x01(\x0b\x32\x10.muster.v1.Error:\x02\x38\x01\x42\r\n\x0b_disk_bytesB\x12\n\x10_disk_free_bytesB\x1c\n\x1a_download_bytes_per_secondB\x1a\n\x18_unpack_bytes_per_second\"\xc4\x01\n\nNodeWarmth\x12/\n\x0bobserved_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x05store\x18\x02 \x01(\x0b\x32\x15.muster.v1.ImageStore\x12&\n\x06images\x18\x03 \x03(\x0b\x32\x16.muster.v1.ImageWarmth\x12\'\n\x04tags\x18\x04 \x03(\x0b\x32\x19.muster.v1.TagObservation\x12\x0e\n\x06layers\x18\x05 \x03(\x06\"\x9a\x02\n\x0bWarmthDelta\x12/\n\x0bobserved_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05store\x18\x02 \x01(\x0b\x32\x15.muster.v1.ImageStoreH\x00\x88\x01\x01\x12&\n\x06images\x18\x03 \x03(\x0b\x32\x16.muster.v1.ImageWarmth\x12\x16\n\x0eremoved_images\x18\x04 \x03(\t\x12\'\n\x04tags\x18\x05 \x03(\x0b\x32\x19.muster.v1.TagObservation\x12\x14\n\x0cremoved_tags\x18\x06 \x03(\t\x12\x0e\n\x06layers\x18\x07 \x03(\x06\x12\x16\n\x0eremoved_layers\x18\x08 \x03(\x06\x42\x08\n\x06_store\"+\n\nImageLayer\x12\x0e\n\x06prefix\x18\x01 \x01(\x06\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\"4\n\x0ePullCredential\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t*e\n\x05Level\x12\x15\n\x11LEVEL_UNSPECIFIED\x10\x00\x12\x0e\n\nLEVEL_COLD\x10\x01\x12\x11\n\rLEVEL_PARTIAL\x10\x02\x12\x0e\n\nLEVEL_LAZY\x10\x03\x12\x12\n\x0eLEVEL_UNPACKED\x10\x04*Q\n\x04Hold\x12\x14\n\x10HOLD_UNSPECIFIED\x10\x00\x12\x10\n\x0cHOLD_NOTHING\x10\x01\x12\x0f\n\x0bHOLD_SHADOW\x10\x02\x12\x10\n\x0cHOLD_VISIBLE\x10\x03*\xeb\x01\n\tPullState\x12\x1a\n\x16PULL_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fPULL_STATE_IDLE\x10\x01\x12\x15\n\x11PULL_STATE_QUEUED\x10\x02\x12\x18\n\x14PULL_STATE_RESOLVING\x10\x03\x12\x1a\n\x16PULL_STATE_DOWNLOADING\x10\x04\x12\x18\n\x14PULL_STATE_UNPACKING\x10\x05\x12\x18\n\x14PULL_STATE_VERIFYING\x10\x06\x12\x15\n\x11PULL_STATE_PAUSED\x10\x07\x12\x15\n\x11PULL_STATE_FAILED\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16muster/v1/warmth.proto\x12\tmuster.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16muster/v1/planes.proto\"\xe8\x04\n\x0bImageWarmth\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x11\n\treference\x18\x02 \x01(\t\x12\x10\n\x08platform\x18\x03 \x01(\t\x12\x13\n\x0bsnapshotter\x18\x04 \x01(\t\x12\x1f\n\x05level\x18\x05 \x01(\x0e\x32\x10.muster.v1.Level\x12\x1d\n\x04hold\x18\x06 \x01(\x0e\x32\x0f.muster.v1.Hold\x12\x11\n\tis_wanted\x18\x07 \x01(\x08\x12\x11\n\tis_pinned\x18\x08 \x01(\x08\x12\x13\n\x0b\x62ytes_total\x18\t \x01(\x03\x12\x15\n\rbytes_missing\x18\n \x01(\x03\x12\x14\n\x0clayers_total\x18\x0b \x01(\x03\x12\x16\n\x0elayers_missing\x18\x0c \x01(\x03\x12\x1d\n\x10\x66\x65tched_fraction\x18\r \x01(\x01H\x00\x88\x01\x01\x12\"\n\x04pull\x18\x0e \x01(\x0e\x32\x14.muster.v1.PullState\x12\x32\n\x06\x65rrors\x18\x0f \x03(\x0b\x32\".muster.v1.ImageWarmth.ErrorsEntry\x12\x0e\n\x06reason\x18\x10 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x11 \x01(\t\x12\x39\n\x10lease_expires_at\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x01\x88\x01\x01\x12\x12\n\nunverified\x18\x13 \x01(\x08\x1a?\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1f\n\x05value\x18\x02 \x01(\x0b\x32\x10.muster.v1.Error:\x02\x38\x01\x42\x13\n\x11_fetched_fractionB\x13\n\x11_lease_expires_at\"d\n\x0eTagObservation\x12\x11\n\treference\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12/\n\x0bobserved_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xb4\x04\n\nImageStore\x12\x17\n\x0fruntime_version\x18\x01 \x01(\t\x12\x13\n\x0bsnapshotter\x18\x02 \x01(\t\x12\x17\n\ndisk_bytes\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x1c\n\x0f\x64isk_free_bytes\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x14\n\x0cleaked_bytes\x18\x05 \x01(\x03\x12&\n\x19\x64ownload_bytes_per_second\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12$\n\x17unpack_bytes_per_second\x18\x07 \x01(\x01H\x03\x88\x01\x01\x12\x13\n\x0bimages_more\x18\x08 \x01(\x03\x12\x0f\n\x07problem\x18\t \x01(\t\x12\x35\n\x08handlers\x18\n \x03(\x0b\x32#.muster.v1.ImageStore.HandlersEntry\x12\x31\n\x06\x65rrors\x18\x0f \x03(\x0b\x32!.muster.v1.ImageStore.ErrorsEntry\x1a/\n\rHandlersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a?\n\x0b\x45rrorsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x1f\n\x05value\x18\x02 \x01(\x0b\x32\x10.muster.v1.Error:\x02\x38\x01\x42\r\n\x0b_disk_bytesB\x12\n\x10_disk_free_bytesB\x1c\n\x1a_download_bytes_per_secondB\x1a\n\x18_unpack_bytes_per_second\"\xc4\x01\n\nNodeWarmth\x12/\n\x0bobserved_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x05store\x18\x02 \x01(\x0b\x32\x15.muster.v1.ImageStore\x12&\n\x06images\x18\x03 \x03(\x0b\x32\x16.muster.v1.ImageWarmth\x12\'\n\x04tags\x18\x04 \x03(\x0b\x32\x19.muster.v1.TagObservation\x12\x0e\n\x06layers\x18\x05 \x03(\x06\"\x9a\x02\n\x0bWarmthDelta\x12/\n\x0bobserved_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05store\x18\x02 \x01(\x0b\x32\x15.muster.v1.ImageStoreH\x00\x88\x01\x01\x12&\n\x06images\x18\x03 \x03(\x0b\x32\x16.muster.v1.ImageWarmth\x12\x16\n\x0eremoved_images\x18\x04 \x03(\t\x12\'\n\x04tags\x18\x05 \x03(\x0b\x32\x19.muster.v1.TagObservation\x12\x14\n\x0cremoved_tags\x18\x06 \x03(\t\x12\x0e\n\x06layers\x18\x07 \x03(\x06\x12\x16\n\x0eremoved_layers\x18\x08 \x03(\x06\x42\x08\n\x06_store\"+\n\nImageLayer\x12\x0e\n\x06prefix\x18\x01 \x01(\x06\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\"4\n\x0ePullCredential\x12\x10\n\x08username\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t*e\n\x05Level\x12\x15\n\x11LEVEL_UNSPECIFIED\x10\x00\x12\x0e\n\nLEVEL_COLD\x10\x01\x12\x11\n\rLEVEL_PARTIAL\x10\x02\x12\x0e\n\nLEVEL_LAZY\x10\x03\x12\x12\n\x0eLEVEL_UNPACKED\x10\x04*Q\n\x04Hold\x12\x14\n\x10HOLD_UNSPECIFIED\x10\x00\x12\x10\n\x0cHOLD_NOTHING\x10\x01\x12\x0f\n\x0bHOLD_SHADOW\x10\x02\x12\x10\n\x0cHOLD_VISIBLE\x10\x03*\xeb\x01\n\tPullState\x12\x1a\n\x16PULL_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fPULL_STATE_IDLE\x10\x01\x12\x15\n\x11PULL_STATE_QUEUED\x10\x02\x12\x18\n\x14PULL_STATE_RESOLVING\x10\x03\x12\x1a\n\x16PULL_STATE_DOWNLOADING\x10\x04\x12\x18\n\x14PULL_STATE_UNPACKING\x10\x05\x12\x18\n\x14PULL_STATE_VERIFYING\x10\x06\x12\x15\n\x11PULL_STATE_PAUSED\x10\x07\x12\x15\n\x11PULL_STATE_FAILED\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,14 +35,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_IMAGEWARMTH_ERRORSENTRY']._loaded_options = None
   _globals['_IMAGEWARMTH_ERRORSENTRY']._serialized_options = b'8\001'
+  _globals['_IMAGESTORE_HANDLERSENTRY']._loaded_options = None
+  _globals['_IMAGESTORE_HANDLERSENTRY']._serialized_options = b'8\001'
   _globals['_IMAGESTORE_ERRORSENTRY']._loaded_options = None
   _globals['_IMAGESTORE_ERRORSENTRY']._serialized_options = b'8\001'
-  _globals['_LEVEL']._serialized_start=1861
-  _globals['_LEVEL']._serialized_end=1962
-  _globals['_HOLD']._serialized_start=1964
-  _globals['_HOLD']._serialized_end=2045
-  _globals['_PULLSTATE']._serialized_start=2048
-  _globals['_PULLSTATE']._serialized_end=2283
+  _globals['_LEVEL']._serialized_start=1965
+  _globals['_LEVEL']._serialized_end=2066
+  _globals['_HOLD']._serialized_start=2068
+  _globals['_HOLD']._serialized_end=2149
+  _globals['_PULLSTATE']._serialized_start=2152
+  _globals['_PULLSTATE']._serialized_end=2387
   _globals['_IMAGEWARMTH']._serialized_start=95
   _globals['_IMAGEWARMTH']._serialized_end=711
   _globals['_IMAGEWARMTH_ERRORSENTRY']._serialized_start=606
@@ -50,15 +52,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TAGOBSERVATION']._serialized_start=713
   _globals['_TAGOBSERVATION']._serialized_end=813
   _globals['_IMAGESTORE']._serialized_start=816
-  _globals['_IMAGESTORE']._serialized_end=1276
+  _globals['_IMAGESTORE']._serialized_end=1380
+  _globals['_IMAGESTORE_HANDLERSENTRY']._serialized_start=1175
+  _globals['_IMAGESTORE_HANDLERSENTRY']._serialized_end=1222
   _globals['_IMAGESTORE_ERRORSENTRY']._serialized_start=606
   _globals['_IMAGESTORE_ERRORSENTRY']._serialized_end=669
-  _globals['_NODEWARMTH']._serialized_start=1279
-  _globals['_NODEWARMTH']._serialized_end=1475
-  _globals['_WARMTHDELTA']._serialized_start=1478
-  _globals['_WARMTHDELTA']._serialized_end=1760
-  _globals['_IMAGELAYER']._serialized_start=1762
-  _globals['_IMAGELAYER']._serialized_end=1805
-  _globals['_PULLCREDENTIAL']._serialized_start=1807
-  _globals['_PULLCREDENTIAL']._serialized_end=1859
+  _globals['_NODEWARMTH']._serialized_start=1383
+  _globals['_NODEWARMTH']._serialized_end=1579
+  _globals['_WARMTHDELTA']._serialized_start=1582
+  _globals['_WARMTHDELTA']._serialized_end=1864
+  _globals['_IMAGELAYER']._serialized_start=1866
+  _globals['_IMAGELAYER']._serialized_end=1909
+  _globals['_PULLCREDENTIAL']._serialized_start=1911
+  _globals['_PULLCREDENTIAL']._serialized_end=1963
 # @@protoc_insertion_point(module_scope)

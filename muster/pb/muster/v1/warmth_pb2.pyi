@@ -226,6 +226,26 @@ class ImageStore(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
+    class HandlersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class ErrorsEntry(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -255,6 +275,7 @@ class ImageStore(_message.Message):
     UNPACK_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     IMAGES_MORE_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    HANDLERS_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     runtime_version: _builtins.str
     snapshotter: _builtins.str
@@ -265,6 +286,10 @@ class ImageStore(_message.Message):
     unpack_bytes_per_second: _builtins.float
     images_more: _builtins.int
     problem: _builtins.str
+    @_builtins.property
+    def handlers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Runtime handler -> snapshotter; the empty name is a pod without a RuntimeClass."""
+
     @_builtins.property
     def errors(self) -> _containers.MessageMap[_builtins.str, _planes_pb2.Error]: ...
     def __init__(
@@ -279,11 +304,12 @@ class ImageStore(_message.Message):
         unpack_bytes_per_second: _builtins.float | None = ...,
         images_more: _builtins.int = ...,
         problem: _builtins.str = ...,
+        handlers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         errors: _abc.Mapping[_builtins.str, _planes_pb2.Error] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_disk_bytes", b"_disk_bytes", "_disk_free_bytes", b"_disk_free_bytes", "_download_bytes_per_second", b"_download_bytes_per_second", "_unpack_bytes_per_second", b"_unpack_bytes_per_second", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "download_bytes_per_second", b"download_bytes_per_second", "unpack_bytes_per_second", b"unpack_bytes_per_second"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_disk_bytes", b"_disk_bytes", "_disk_free_bytes", b"_disk_free_bytes", "_download_bytes_per_second", b"_download_bytes_per_second", "_unpack_bytes_per_second", b"_unpack_bytes_per_second", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "download_bytes_per_second", b"download_bytes_per_second", "errors", b"errors", "images_more", b"images_more", "leaked_bytes", b"leaked_bytes", "problem", b"problem", "runtime_version", b"runtime_version", "snapshotter", b"snapshotter", "unpack_bytes_per_second", b"unpack_bytes_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_disk_bytes", b"_disk_bytes", "_disk_free_bytes", b"_disk_free_bytes", "_download_bytes_per_second", b"_download_bytes_per_second", "_unpack_bytes_per_second", b"_unpack_bytes_per_second", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "download_bytes_per_second", b"download_bytes_per_second", "errors", b"errors", "handlers", b"handlers", "images_more", b"images_more", "leaked_bytes", b"leaked_bytes", "problem", b"problem", "runtime_version", b"runtime_version", "snapshotter", b"snapshotter", "unpack_bytes_per_second", b"unpack_bytes_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__disk_bytes: _TypeAlias = _typing.Literal["disk_bytes"]  # noqa: Y015
     _WhichOneofArgType__disk_bytes: _TypeAlias = _typing.Literal["_disk_bytes", b"_disk_bytes"]  # noqa: Y015
