@@ -25,6 +25,8 @@ EXIT_CODE = "fake.muster.dev/exit-code"
 """Annotation of a pod: what its containers end with; default 0."""
 LOST = "fake.muster.dev/lost"
 """Annotation of a Node: how many devices are gone, the first ones of the list."""
+UNNOTICED = "fake.muster.dev/unnoticed"
+"""Annotation of a Node, `true`: its plugin does not see that devices are gone, and node.status goes on promising them."""
 
 KUBELET_VERSION = "v1.35.0-fake"  # the oldest line in versions.py: a kubelet may not be newer than its API server
 KILLED = 137
@@ -150,6 +152,12 @@ def node_object(machine: Machine) -> dict[str, Any]:
     labels = {"kubernetes.io/hostname": machine.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     metadata = {"name": machine.name, "labels": {**labels, "muster.dev/fake": "true"}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+def is_ready(node: core_v1.Node) -> bool:
+    """Return whether the API server has the node as ready."""
+    conditions = (node.status.conditions if node.status else None) or ()
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
 
 
 def node_status(machine: Machine, resource: str, now: str) -> dict[str, Any]:

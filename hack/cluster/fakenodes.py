@@ -33,7 +33,11 @@ RESOURCE = "nvidia.com/gpu"
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40  # the kubelet's default
 STATUS_SECONDS = 10.0  # the kubelet's status period, faults.md section 2
+RENEW_SECONDS = LEASE_SECONDS / 2
+"""A kubelet renews after a quarter. A thousand of them would keep this process busy with nothing else; the node controller
+calls a node lost after 50 s without a renewal."""
 AT_ONCE = 24  # requests in flight; more only queue up in an API server on two cores
+REGISTERING = 12  # nodes in the middle of it, so that the first one's lease does not wait for the last one's Node
 TRIES = 5
 RETRY_SECONDS = 1.0
 
@@ -49,39 +53,43 @@ class Fleet:
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._ending: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._posting: set[str] = set()
+        self._registered = 0
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._registering = asyncio.Semaphore(REGISTERING)
         self.ready = asyncio.Event()
 
     async def run(self) -> None:
-        """Register every node, then play kubelet until cancelled."""
-        await asyncio.gather(*(self._register(machine) for machine in self._machines.values()))
-        self.ready.set()
-        log.info("%d nodes registered", len(self._machines))
+        """Register every node and play kubelet until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._renew_leases())
             tasks.create_task(self._follow_pods())
             tasks.create_task(self._follow_nodes())
+            for machine in self._machines.values():
+                tasks.create_task(self._stay(machine))
+
+    async def _stay(self, machine: fakekubelet.Machine) -> None:
+        """Register a node, then renew its lease. It begins at once: others may still register for longer than it lasts."""
+        async with self._registering:
+            await self._register(machine)
+        self._registered += 1
+        if self._registered == len(self._machines):
+            self.ready.set()
+            log.info("%d nodes registered", self._registered)
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            await self._renew_lease(machine.name)
 
     async def _register(self, machine: fakekubelet.Machine) -> None:
-        node: Any = core_v1.Node.from_dict(fakekubelet.node_object(machine))
+        body = {**fakekubelet.node_object(machine), "status": fakekubelet.node_status(machine, RESOURCE, _now())}
+        node: Any = core_v1.Node.from_dict(body)
         created = await self._send(lambda: self._client.create(node))
+        if created is None:  # of an earlier run of this process
+            await self._post_status(machine)
         uid = created.metadata.uid if created is not None else ""
-        await self._post_status(machine)
         owner = {"apiVersion": "v1", "kind": "Node", "name": machine.name, "uid": uid}
-        lease: Any = coordination_v1.Lease.from_dict(
-            {
-                "metadata": {
-                    "name": machine.name,
-                    "namespace": LEASE_NAMESPACE,
-                    "ownerReferences": [owner] * bool(uid),
-                },
-                "spec": {
-                    "holderIdentity": machine.name,
-                    "leaseDurationSeconds": LEASE_SECONDS,
-                    "renewTime": _now_micro(),
-                },
-            }
-        )
+        metadata = {"name": machine.name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner] * bool(uid)}
+        spec = {"holderIdentity": machine.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": _now_micro()}
+        lease: Any = coordination_v1.Lease.from_dict({"metadata": metadata, "spec": spec})
         await self._send(lambda: self._client.create(lease))
 
     async def _post_status(self, machine: fakekubelet.Machine) -> None:
@@ -89,14 +97,6 @@ class Fleet:
         await self._send(
             lambda: self._client.patch(core_v1.NodeStatus, machine.name, status, patch_type=PatchType.STRATEGIC)
         )
-
-    async def _renew_leases(self) -> None:
-        """Renew each lease every quarter of its duration, as a kubelet does, evenly spread."""
-        pause = LEASE_SECONDS / 4 / len(self._machines)
-        while True:
-            for name in self._machines:
-                await self._renew_lease(name)
-                await asyncio.sleep(pause)
 
     async def _renew_lease(self, name: str) -> None:
         renewed = {"spec": {"renewTime": _now_micro()}}
@@ -107,17 +107,26 @@ class Fleet:
         )
 
     async def _follow_nodes(self) -> None:
-        """Obey the annotation that loses devices: at once inside the kubelet, a status period later in node.status."""
+        """Obey the annotation that loses devices: at once inside the kubelet, a status period later in node.status.
+
+        A node that the node controller has called lost says that it is ready, as a kubelet does at its next status pass.
+        """
         async for _, nodes in self._changes(core_v1.Node):
             for operation, node in nodes:
                 machine = self._machines.get(node.metadata.name)
+                if machine is None or operation == "DELETED":
+                    continue
                 lost = int((node.metadata.annotations or {}).get(fakekubelet.LOST, "0"))
-                if machine is not None and operation != "DELETED" and lost != machine.lost:
+                if lost != machine.lost:
                     self._machines[machine.name] = fakekubelet.lose(machine, lost)
+                is_due = lost != machine.lost or not fakekubelet.is_ready(node)
+                if is_due and machine.name not in self._posting:
+                    self._posting.add(machine.name)
                     self._spawn(self._post_status_later(machine.name))
 
     async def _post_status_later(self, name: str) -> None:
         await asyncio.sleep(STATUS_SECONDS)
+        self._posting.discard(name)  # what changes from here on is not in this post
         await self._post_status(self._machines[name])
 
     async def _follow_pods(self) -> None:

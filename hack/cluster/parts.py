@@ -24,7 +24,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import psutil
 
@@ -130,6 +130,14 @@ def stop(part: Part) -> None:
         _end([process, *process.children(recursive=True)])
 
 
+def kill(part: Part) -> None:
+    """End a part at once, as a crash does. What it started and let go of lives on."""
+    process = part.process()
+    if process is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            _end([process, *process.children(recursive=True)], [psutil.Process.kill])
+
+
 def stop_strays(logs: pathlib.Path) -> None:
     """End what carries the mark of these logs and is still there: nobody has written it down."""
     marked = []
@@ -140,8 +148,11 @@ def stop_strays(logs: pathlib.Path) -> None:
     _end(marked)
 
 
-def _end(left: list[psutil.Process]) -> None:
-    for end in (psutil.Process.terminate, psutil.Process.kill):
+_POLITELY_FIRST = (psutil.Process.terminate, psutil.Process.kill)
+
+
+def _end(left: list[psutil.Process], ways: Sequence[Callable[[psutil.Process], None]] = _POLITELY_FIRST) -> None:
+    for end in ways:
         for each in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 end(each)

@@ -5,7 +5,8 @@ In: a Layout and the binaries of versions.NODE. Out: their command lines, and a 
 Invariant: nothing of this machine is written to but the node's folder and one cgroup of its name. The kubelet's paths
 under /var/lib, /var/log and /run are compiled in (the device-plugin folder above all), so both programs live in one
 mount namespace where those are the node's own folders. When its first process ends, the kernel ends everything in the
-PID namespace and drops every mount: a stopped node leaves no container behind.
+PID namespace and drops every mount: a stopped node leaves no container behind. That process is a shell and not
+containerd, because a containerd that crashes leaves its containers running.
 
 Not here: configurations (nodefiles.py), the device plugin (deviceplugin.py), the image (image.py), and what a node is asked (tests/cluster).
 """
@@ -25,6 +26,7 @@ from lightkube.resources import core_v1
 from hack.cluster import deviceplugin, flags, grants, image
 
 NAME = "real"
+ENTER_SECONDS = 30.0
 IMPORT_SECONDS = 60.0
 READY_SECONDS = 90.0  # as for a part of the control plane; a node takes about ten
 CGROUP_SECONDS = 10.0
@@ -34,9 +36,11 @@ _CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _ENTER = """set -e
 for name in lib log; do mkdir -p "$1/var/$name"; mount --bind "$1/var/$name" "/var/$name"; done
 mkdir -p "$1/run" && mount --bind "$1/run" /run
-shift
-exec "$@"
+touch "$1/entered"
+trap 'exit 0' TERM
+while :; do sleep 3600 & wait $!; done
 """
+"""The first process: it makes the mounts, then takes in and reaps what loses its parent, as an init does."""
 
 
 class Refused(Exception):
@@ -82,9 +86,8 @@ class Node:
         return self.folder / "containerd.sock"
 
 
-def containerd_command(node: Node, binaries: Mapping[str, pathlib.Path]) -> list[str]:
-    """Return how containerd starts, as the first process of the node's namespaces."""
-    path = f"{binaries['containerd-shim-runc-v2'].parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+def namespaces_command(node: Node) -> list[str]:
+    """Return how the first process of the node's namespaces starts."""
     namespaces = [
         "/usr/bin/unshare",
         "--mount",
@@ -94,9 +97,22 @@ def containerd_command(node: Node, binaries: Mapping[str, pathlib.Path]) -> list
         "--mount-proc",
         "--kill-child",
     ]
-    inside = ["/bin/sh", "-c", _ENTER, "enter", str(node.folder)]
-    run = ["/usr/bin/env", f"PATH={path}", str(binaries["containerd"]), f"--config={node.folder / 'containerd.toml'}"]
-    return [*namespaces, *inside, *run]
+    return [*namespaces, "/bin/sh", "-c", _ENTER, "enter", str(node.folder)]
+
+
+def wait_until_entered(node: Node) -> None:
+    """Wait until the mounts are made; what is started inside before that sees this machine's folders."""
+    deadline = time.monotonic() + ENTER_SECONDS
+    while not (node.folder / "entered").exists():
+        if time.monotonic() > deadline:
+            raise Refused(f"no namespaces for a node within {ENTER_SECONDS:.0f} s")
+        time.sleep(0.05)
+
+
+def containerd_command(node: Node, binaries: Mapping[str, pathlib.Path]) -> list[str]:
+    """Return how containerd starts, inside."""
+    path = f"{binaries['containerd-shim-runc-v2'].parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+    return ["/usr/bin/env", f"PATH={path}", str(binaries["containerd"]), f"--config={node.folder / 'containerd.toml'}"]
 
 
 def inside(pid: int, *command: str) -> list[str]:

@@ -166,15 +166,18 @@ class _Starting:
         self.wait()
 
     def start_node(self, authority: pki.Authority) -> None:
-        """Start containerd and a kubelet inside its namespaces, and a device plugin outside."""
+        """Start containerd and a kubelet inside namespaces of the node, and a device plugin outside."""
         real = realnode.Node(folder=self.cluster.folder / "node", ports=self._layout.ports)
         self.change(node=real)
         nodefiles.write_files(real, self._layout, authority, self._binaries["containerd"])
         realnode.make_cgroups(real)
-        self.launch({"containerd": realnode.containerd_command(real, self._binaries)})
+        self.launch({"namespaces": realnode.namespaces_command(real)})
+        realnode.wait_until_entered(real)
+        first = self._first_child("namespaces")
+        self.launch({"containerd": realnode.inside(first, *realnode.containerd_command(real, self._binaries))})
         realnode.import_image(real, self._binaries["ctr"])
         kubelet = [str(self._binaries["kubelet"]), *realnode.kubelet_arguments(real, self._layout)]
-        self.launch({"kubelet": realnode.inside(self._first_child("containerd"), *kubelet)})
+        self.launch({"kubelet": realnode.inside(first, *kubelet)})
         self.wait()
         plugin = [sys.executable, "-m", "hack.cluster.deviceplugin", *realnode.plugin_arguments(real)]
         self.launch({"deviceplugin": plugin})

@@ -11,9 +11,13 @@ RESOURCE = "nvidia.com/gpu"
 RECORDED = pathlib.Path(__file__).parent / "captures" / "kubelet-1.37.jsonl"
 
 
+def by_state(path):
+    return {line.notes.split(";")[0]: line for line in capturefile.read_capture(path).observations}
+
+
 @pytest.fixture(scope="module")
 def lines():
-    return {line.notes.split(";")[0]: line for line in capturefile.read_capture(RECORDED).observations}
+    return by_state(RECORDED)
 
 
 @pytest.mark.parametrize(
@@ -66,3 +70,40 @@ def test_a_sidecar_is_listed_with_its_devices(starts):
 def test_a_kubelet_that_starts_without_its_plugin_says_nothing_between_all_and_zero(path):
     last = capturefile.read_capture(path).observations[-1]
     assert "node.status since then: 0/0;" in last.notes
+
+
+@pytest.fixture(scope="module")
+def kills():
+    return by_state(RECORDED.with_name("kubelet-1.37-kills.jsonl"))
+
+
+def devices_of(kubelet, pod):
+    found = [each for each in kubelet.pods.value if each.name == pod]
+    return {one for each in found for box in each.containers for device in box.devices for one in device.ids}
+
+
+def test_a_dead_kubelet_answers_nothing_and_leaves_everything_advertised(kills):
+    line = kills["kubelet killed"]
+    kubelet = line.kubelet.value
+    assert [each.reason for each in (kubelet.allocatable, kubelet.pods)] == ["ConnectionRefused"] * 2
+    assert (line.node_object.value.allocatable[RESOURCE], line.node_object.value.ready) == (8, Known(True))
+    assert sum(len(entry.ids) for entry in kubelet.checkpoint.value.pods) == 2
+
+
+def test_for_a_moment_after_its_start_a_kubelet_knows_of_no_pod(kills):
+    kubelet = kills["kubelet killed and started, first sight"].kubelet.value
+    assert (kubelet.allocatable.value, kubelet.pods.value) == ((), ())
+
+
+def test_a_dead_containerd_is_seen_in_the_ready_condition_alone(kills):
+    line = kills["containerd killed"]
+    assert len(line.kubelet.value.allocatable.value) == 8
+    assert len(devices_of(line.kubelet.value, "holder")) == 2
+    assert (line.node_object.value.allocatable[RESOURCE], line.node_object.value.ready) == (8, Known(False))
+
+
+def test_no_crash_starts_a_container_again_or_gives_a_device_twice(kills):
+    starts = {pod.containers[0].since for line in kills.values() for pod in line.pods.value if pod.name == "holder"}
+    assert len(starts) == 1
+    last = [*kills.values()][-1].kubelet.value
+    assert len(devices_of(last, "holder") | devices_of(last, "next")) == 8

@@ -49,9 +49,24 @@ def ask(real):
     return ids, held
 
 
+def sizes(real):
+    allocatable, held = ask(real)
+    return len(allocatable), {name: len(ids) for name, ids in held.items()}
+
+
 def numbers(admin):
     status = admin.get(core.Node, realnode.NAME).status
     return (status.capacity or {}).get(RESOURCE), (status.allocatable or {}).get(RESOURCE)
+
+
+def started_at(admin, name):
+    (status,) = admin.get(core.Pod, name, namespace="default").status.containerStatuses
+    return status.restartCount, status.state.running.startedAt
+
+
+def is_ready(admin):
+    conditions = admin.get(core.Node, realnode.NAME).status.conditions
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
 
 
 def has_account(admin):
@@ -92,11 +107,7 @@ def pod(admin, wait_for):
 
 
 def test_the_node_is_ready_with_its_devices(admin, wait_for):
-    def is_ready():
-        conditions = admin.get(core.Node, realnode.NAME).status.conditions
-        return any(each.type == "Ready" and each.status == "True" for each in conditions)
-
-    wait_for(is_ready, "the node")
+    wait_for(lambda: is_ready(admin), "the node")
     assert wait_for(lambda: numbers(admin) == (str(DEVICES), str(DEVICES)), "the devices")
 
 
@@ -136,3 +147,29 @@ def test_a_kubelet_that_restarts_without_the_plugin_says_zero_of_zero(real, admi
         assert wait_for(lambda: len(ask(real)[1].get("one", ())) == 1, "the pod in List")
     finally:
         run.restart(now, "deviceplugin")
+
+
+@pytest.mark.parametrize("victims", [("kubelet",), ("containerd",), ("containerd", "kubelet")], ids="+".join)
+def test_a_crash_on_the_node_neither_starts_a_container_again_nor_frees_its_devices(
+    real, admin, pod, wait_for, victims
+):
+    pod("one", 2)
+    before = started_at(admin, "one"), ask(real)[1]["one"]
+    now = run.read(real.folder)
+    for name in victims:
+        parts.kill(now.part(name))
+    if "kubelet" in victims:
+        with pytest.raises(grpc.RpcError):
+            ask(real)
+    else:
+        allocatable, held = ask(real)
+        assert (len(allocatable), held["one"]) == (DEVICES, before[1]), "the kubelet answers without its containerd"
+    for name in victims:
+        now = run.restart(now, name)
+    # Until the kubelet has its pods from the API server again, List names none; until the plugin is back, GA is empty.
+    wait_for(lambda: sizes(real) == (DEVICES, {"one": 2}), "all as before")
+    assert ask(real)[1]["one"] == before[1]
+    assert wait_for(lambda: is_ready(admin), "the node")
+    pod("two", DEVICES - 2)
+    assert not ask(real)[1]["two"] & before[1]
+    assert started_at(admin, "one") == before[0]
