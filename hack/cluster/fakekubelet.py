@@ -68,6 +68,8 @@ class Machine:
     name: str
     devices: tuple[str, ...]
     lost: int = 0
+    is_unnoticed: bool = False
+    """The plugin goes on promising what is lost."""
     held: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """Pod UID -> devices."""
 
@@ -137,9 +139,9 @@ def admit(machine: Machine, pod: Bound, resource: str) -> tuple[Machine, Rejecti
     return dataclasses.replace(machine, held={**machine.held, pod.uid: free[: pod.wanted]}), None
 
 
-def lose(machine: Machine, lost: int) -> Machine:
+def lose(machine: Machine, lost: int, *, is_unnoticed: bool = False) -> Machine:
     """Return the machine without its first `lost` devices; pods that hold one keep it (S14)."""
-    return dataclasses.replace(machine, lost=lost)
+    return dataclasses.replace(machine, lost=lost, is_unnoticed=is_unnoticed)
 
 
 def release(machine: Machine, uid: str) -> Machine:
@@ -173,7 +175,7 @@ def node_status(machine: Machine, resource: str, now: str) -> dict[str, Any]:
     }
     return {
         "capacity": {**size, resource: str(len(machine.devices))},
-        "allocatable": {**size, resource: str(len(machine.present))},
+        "allocatable": {**size, resource: str(len(machine.devices if machine.is_unnoticed else machine.present))},
         "conditions": [ready],
         "addresses": [{"type": "Hostname", "address": machine.name}],
         "nodeInfo": {**dict.fromkeys(_NODE_INFO, "fake"), "kubeletVersion": KUBELET_VERSION},

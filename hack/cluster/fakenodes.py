@@ -116,9 +116,10 @@ class Fleet:
                 machine = self._machines.get(node.metadata.name)
                 if machine is None or operation == "DELETED":
                     continue
-                lost = int((node.metadata.annotations or {}).get(fakekubelet.LOST, "0"))
+                annotations = node.metadata.annotations or {}
+                lost = int(annotations.get(fakekubelet.LOST, "0"))
                 if lost != machine.lost:
-                    self._machines[machine.name] = fakekubelet.lose(machine, lost)
+                    self._machines[machine.name] = fakekubelet.lose(machine, lost, is_unnoticed=annotations.get(fakekubelet.UNNOTICED) == "true")
                 is_due = lost != machine.lost or not fakekubelet.is_ready(node)
                 if is_due and machine.name not in self._posting:
                     self._posting.add(machine.name)
