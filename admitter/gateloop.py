@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import structlog
 
 from admitter.core import gates, groups, strikes
-from admitter.core.book import Conflict
+from admitter.core.register import Conflict
 from admitter.model.cluster import Changes, Cluster, KubePod, Owner
 from admitter.model.decision import Event
 from admitter.model.gang import Gang, Member
@@ -33,6 +33,7 @@ from admitter.model.hold import (
     Replan,
     Strike,
     Tell,
+    Told,
     Withdraw,
 )
 from admitter.model.leadership import Guard, NotLeading
@@ -117,6 +118,16 @@ class GateLoop:
             if (not namespace or pod.namespace == namespace) and self._concerns(pod):
                 self._fresh.add(uid)
         self._wake.set()
+
+    def gang_of(self, uid: str) -> str:
+        """Return the name of the gang that a pod belongs to; empty: none that is followed here."""
+        place = self._places.get(uid)
+        return place.name if place is not None else ""
+
+    def told(self, key: str) -> Told | None:
+        """Return what was last said of a gang, by namespace/name."""
+        hold = self._holds.get(key)
+        return hold.told if hold is not None else None
 
     async def run(self) -> None:
         """Follow until cancelled."""

@@ -28,6 +28,7 @@ from admitter.model.nodecapacity import ClusterView
 from admitter.model.nodefacts import NodeFacts
 from admitter.model.record import GangRecord, Terms
 from admitter.model.ruling import HoldPolicy
+from admitter.model.standing import Standing
 from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
 from admitter.publish.figures import Figures, Scene
@@ -154,9 +155,9 @@ class AdmissionLoop:
             raise NotLeading(self._guard.leadership.leader)
         return book
 
-    def open(self, gang: Gang, owner: str) -> Attachment:
-        """Attach a client's stream to its gang; core.book.Conflict if it may not be, NotLeading in a standby."""
-        self.leading().open(gang, owner, self._clock.monotonic())
+    def open(self, gang: Gang, owner: str, asked_at: float | None = None) -> Attachment:
+        """Attach a client's stream to its gang; core.register.Conflict if it may not be, NotLeading in a standby."""
+        self.leading().open(gang, owner, self._clock.monotonic(), asked_at)
         older = self._attached.get(gang.full_name)
         if older is not None:
             older.supersede()
@@ -179,11 +180,18 @@ class AdmissionLoop:
             book.leave(attachment.key, uid)
             self._wake.set()
 
-    def end(self, attachment: Attachment, detail: str) -> None:
-        """Take the client's word that the gang is over."""
+    def stand(self, attachment: Attachment, standing: Standing) -> None:
+        """Take an adapter's word on what the gang was given before."""
         book = self._book_of(attachment)
         if book is not None:
-            book.end(attachment.key, detail, self._clock.monotonic())
+            book.stand(attachment.key, standing)
+            self._wake.set()
+
+    def end(self, attachment: Attachment, detail: str, *, has_run: bool = True) -> None:
+        """Take the client's word that the gang is over; one that has not run keeps its place in the queue for a while."""
+        book = self._book_of(attachment)
+        if book is not None:
+            book.end(attachment.key, detail, self._clock.monotonic(), has_run=has_run)
             self._wake.set()
 
     def close(self, attachment: Attachment) -> None:

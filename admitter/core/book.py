@@ -1,6 +1,6 @@
 """The book of one term: every gang, every lease, every orphan, and the decision pass over them.
 
-Input: what clients say (open, join, end, detach) and cluster views. Output: records that have changed, and an Event for
+Input: what clients say (register.py) and cluster views. Output: records that have changed, and an Event for
 every decision, for the decision log.
 
 Invariant: one pass takes all its answers from one view; the leases of records and orphans together are all that is
@@ -14,98 +14,34 @@ import dataclasses
 
 from admitter.core import lifecycle, offers, order, recover
 from admitter.core.answered import Answered
-from admitter.core.estate import Estate
 from admitter.core.ledger import Ledger
 from admitter.core.recover import Fate, Orphan
-from admitter.model.decision import Event, Explanation, Grant, Policy
-from admitter.model.gang import Gang, Member
+from admitter.core.register import Register
+from admitter.model.decision import Explanation, Grant, Policy
+from admitter.model.gang import Member
 from admitter.model.lease import Lease, NodeLease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.queue import Ask, QueueState
 from admitter.model.record import GangRecord, GangState, Terms
-from admitter.model.standing import Standing
 from muster.model.vocabulary import EndReason, WaitReason
 
 _MAX_ENDED = 10_000
 
 
-class Conflict(Exception):
-    """The request cannot be attached. `reason` is an EndReason, or empty if the caller may not even know why."""
-
-    def __init__(self, reason: EndReason | None, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
-
-
-class Book:
+class Book(Register):
     """Belongs to one event loop; nothing in here waits."""
 
     def __init__(self, terms: Terms, policy: Policy) -> None:
-        self.terms = terms
-        self.records: dict[str, GangRecord] = {}
-        self.events: list[Event] = []
-        """Since somebody took them last."""
-        self.estate = Estate(terms.prefix, self.events)
-        self._policy = policy
+        super().__init__(terms, policy)
         self._layout = offers.Layout(policy)
         self._ledger = Ledger()
         self._memory = order.Memory()
         self._queue = QueueState()
         self._answered: Answered | None = None
         """The last question that the queue put: the same one gets the same answer."""
-        self._arrivals = 0
         self._lease_number = 0
         self._doubts: dict[str, float] = {}
         """Since when a lease would not be granted any more."""
-
-    def open(self, gang: Gang, owner: str, now: float) -> GangRecord:
-        """Return the record that the client is attached to now; Conflict if it may not be."""
-        known = self.records.get(gang.full_name)
-        if known is not None:
-            if known.owner != owner:
-                raise Conflict(None, f"{gang.full_name} belongs to another client")
-            if known.gang.request_id == gang.request_id:
-                if known.gang != gang:
-                    raise Conflict(EndReason.INVALID_REQUEST, "open: differs from what this request_id asked before")
-                return self._keep(lifecycle.attached(known))
-            if known.state is not GangState.ENDED:
-                raise Conflict(EndReason.DUPLICATE, f"request {known.gang.request_id} of this gang is {known.state}")
-        self._arrivals += 1
-        record = lifecycle.opened(gang, owner, self._arrivals, now)
-        self._note("opened", record, f"client:{owner}", "client", f"{gang.pods} pods, request {gang.request_id}")
-        return self._keep(record)
-
-    def join(self, key: str, member: Member, now: float) -> GangRecord:
-        """A pod of the gang exists."""
-        record = self.records[key]
-        return record if record.state is GangState.ENDED else self._keep(lifecycle.joined(record, member, now))
-
-    def leave(self, key: str, uid: str) -> GangRecord:
-        """A member is done and gives its units back."""
-        return self._keep(lifecycle.left(self.records[key], uid))
-
-    def stand(self, key: str, standing: Standing) -> GangRecord:
-        """What the gang was given has been refused, or it has started after all: how it stands with the queue now."""
-        return self._keep(dataclasses.replace(self.records[key], standing=standing))
-
-    def requests_of_leases(self) -> dict[str, str]:
-        """Return lease id -> request id of every lease that a gang has or an agent reports."""
-        known = {orphan.id: orphan.request_id for orphan in self.estate.orphans.values()}
-        held = {record.lease.id: record.gang.request_id for record in self.records.values() if record.lease is not None}
-        return {**known, **held}
-
-    def end(self, key: str, detail: str, now: float) -> GangRecord:
-        """The client says that the gang is over."""
-        record = self.records[key]
-        if record.state is GangState.ENDED:
-            return record
-        return self._end(record, EndReason.FINISHED, detail, now, actor=f"client:{record.owner}")
-
-    def detach(self, key: str, now: float) -> None:
-        """The client's stream is gone."""
-        if key in self.records:
-            self._keep(lifecycle.detached(self.records[key], now))
 
     def renew(self, terms: Terms) -> None:
         """Go on under a higher term: listen to everybody anew. Leases keep their ids."""
@@ -116,10 +52,6 @@ class Book:
     def is_open(self, now: float) -> bool:
         """Return whether the term grants anything yet."""
         return now >= self.terms.opens_at
-
-    def waiting(self) -> list[GangRecord]:
-        """Return the gangs of the queue."""
-        return [record for record in self.records.values() if record.state is GangState.WAITING]
 
     def leases(self) -> dict[str, tuple[NodeLease, ...]]:
         """Return all leases by node."""
@@ -152,17 +84,8 @@ class Book:
 
     def _serve(self, view: ClusterView, now: float, claiming: frozenset[str], paused_by: str) -> None:
         """Answer the queue."""
-        asks = tuple(
-            Ask(
-                gang=record.gang,
-                arrival=record.arrival,
-                asked_at=record.timeline.asked.at,
-                standing=record.standing,
-            )
-            for record in self.waiting()
-            if record.key not in claiming
-        )
-        if not asks:
+        asks = self._asks(claiming, now)
+        if all(ask.is_away for ask in asks):
             return
         if self.is_open(now) and paused_by:
             self._answered = None
@@ -188,6 +111,22 @@ class Book:
                     self._grant(record, grant, view, now)
                 case Explanation() as why:
                     self._refuse(record, why)
+
+    def _asks(self, claiming: frozenset[str], now: float) -> tuple[Ask, ...]:
+        """Return the queue: those that wait, and those that left a moment ago."""
+        self.places.forget(now)
+        present = {record.key for record in self.records.values() if record.state is not GangState.ENDED}
+        asks = [
+            Ask(
+                gang=record.gang,
+                arrival=record.arrival,
+                asked_at=record.timeline.asked.at,
+                standing=record.standing,
+            )
+            for record in self.waiting()
+            if record.key not in claiming
+        ]
+        return (*asks, *self.places.away(present, now))
 
     def _grant(self, record: GangRecord, grant: Grant, view: ClusterView, now: float) -> None:
         self._answered = None
@@ -257,7 +196,7 @@ class Book:
         for node, part in ((node, part) for node, parts in orphan.parts.items() for part in parts):
             for uid in part.pod_uids:
                 record = lifecycle.joined(record, Member(podset=part.podset, uid=uid, node=node), now)
-        self._keep(record)
+        self._keep(dataclasses.replace(record, is_taken_over=True))
         self._note("adopted", record, "admitter", "recover", f"from {len(orphan.parts)} nodes")
 
     def _next_lease_id(self) -> str:
@@ -272,16 +211,20 @@ class Book:
         leases = self.leases()
         members = frozenset(member.uid for record in self.records.values() for member in record.members)
         doubts: dict[str, float] = {}
-        for record in list(self.records.values()):
+        # Of two that do not fit together any more the later one goes.
+        for record in sorted(self.records.values(), key=lambda record: -record.arrival):
             if record.state is not GangState.LEASED or record.members:
                 continue
             assert record.lease is not None
             mine = record.lease.id
             nodes = {place.node for place in record.lease.placements}
             others = {node: tuple(lease for lease in leases[node] if lease.id != mine) for node in nodes}
+            claims = self._ledger.claims_of_others(record.key, nodes)
             # A client that says nothing for so long has no pods there.
             is_awaited = lifecycle.leased_for(record, now) <= self.terms.lease_grace_seconds
-            if lifecycle.still_stands(record, view, others, self._policy, members, is_awaited=is_awaited):
+            if lifecycle.still_stands(
+                record, view, others, self._policy, members, claims=claims, is_awaited=is_awaited
+            ):
                 continue
             # An agent that starts anew, a read that fails once: the client may be starting its pods there by now.
             doubts[mine] = self._doubts.get(mine, now)
@@ -289,6 +232,7 @@ class Book:
                 self._note("revoked", record, "admitter", "admit", "its places no longer stand and no pod has appeared")
                 self.estate.close(mine)
                 self._keep(lifecycle.revoked(record))
+                leases = self.leases()
         self._doubts = doubts
 
     def _forget(self, view: ClusterView, now: float) -> None:
@@ -303,19 +247,3 @@ class Book:
                     del self.records[record.key]
             elif lifecycle.is_abandoned(record, view, now, self.terms.lease_grace_seconds):
                 self._end(record, EndReason.CLIENT_GONE, "its client did not come back", now)
-
-    def _end(
-        self, record: GangRecord, reason: EndReason, detail: str, now: float, actor: str = "admitter"
-    ) -> GangRecord:
-        self._note("ended", record, actor, "lifecycle", f"{reason}: {detail}")
-        if record.lease is not None:
-            self.estate.close(record.lease.id)
-        return self._keep(lifecycle.ended(record, reason, detail, now))
-
-    def _keep(self, record: GangRecord) -> GangRecord:
-        self.records[record.key] = record
-        return record
-
-    def _note(self, kind: str, record: GangRecord, actor: str, rule: str, detail: str) -> None:
-        lease_id = record.lease.id if record.lease is not None else ""
-        self.events.append(Event(kind=kind, gang=record.key, actor=actor, rule=rule, detail=detail, lease_id=lease_id))

@@ -8,7 +8,7 @@ leases are the same gets the same tuple, so that whoever lays nodes out sees at 
 Why kept: a fleet runs thousands of gangs with hundreds of members, and a pass concerns one of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from admitter.model.lease import NodeLease
 from admitter.model.nodefacts import Claim
@@ -53,6 +53,15 @@ class Ledger:
         holdings = tuple(self._held[key] for key in records if key in self._held)
         if holdings != self.holdings:
             self.holdings = holdings
+
+    def claims_of_others(self, key: str, nodes: Iterable[str]) -> dict[str, tuple[Claim, ...]]:
+        """Return what the pods of every other gang take on these nodes."""
+        return {
+            node: tuple(
+                claim for gang, (_, claims) in self._on.get(node, {}).items() if gang != key for claim in claims
+            )
+            for node in nodes
+        }
 
     def _hold(self, record: GangRecord) -> None:
         self._held.pop(record.key, None)
@@ -116,6 +125,11 @@ def _since(record: GangRecord) -> float:
 
 
 def _started(record: GangRecord) -> float | None:
+    """Return since when it runs; a gang that was taken over ran before anybody here saw it."""
+    began = [member.started_at for member in record.members]
+    known = [at for at in began if at is not None]
+    if record.is_taken_over and known and len(known) == len(began):
+        return max(known)
     match record.timeline.has_devices:
         case Known(stamp):
             return stamp.at

@@ -12,7 +12,7 @@ has its devices. STARTED needs the second.
 import dataclasses
 
 from admitter.core import admit, offers
-from admitter.core.offers import Leases
+from admitter.core.offers import Claims, Leases
 from admitter.model.decision import Explanation, Grant, Policy
 from admitter.model.gang import Gang, Member
 from admitter.model.lease import Lease
@@ -155,11 +155,12 @@ def still_stands(
     policy: Policy,
     others: frozenset[str] = frozenset(),
     *,
+    claims: Claims = offers.NO_CLAIMS,
     is_awaited: bool = True,
 ) -> bool:
     """Return whether the lease of a gang without members would be granted today.
 
-    `leases` are those of everybody else, `others` the UIDs of their members. While its client `is_awaited`, another pod
+    `leases` and `claims` are those of everybody else, `others` the UIDs of their members. While its client `is_awaited`, another pod
     that was counted since the lease was made may be a member that is not reported yet: its units count as the gang's own.
     """
     assert record.lease is not None
@@ -169,7 +170,7 @@ def still_stands(
         for resource, report in view.nodes[node].report.resources.items():
             ours = (pod.units for pod in report.counted if pod.uid not in record.strangers | others)
             back[node, resource] = sum(ours)
-    supply = offers.of_view(view, leases, policy, nodes=nodes, back=back)
+    supply = offers.of_view(view, leases, policy, nodes=nodes, back=back, claims=claims)
     return admit.holds(record.gang, record.lease.placements, supply, policy)
 
 

@@ -64,7 +64,7 @@ class Memory:
 
 def queue(asks: Iterable[Ask], policy: Policy, now: float) -> list[Ask]:
     """Return the gangs in the order in which they are served."""
-    return sorted(asks, key=lambda ask: (not _is_aged(ask, policy, now), -ask.gang.priority, ask.arrival))
+    return sorted(asks, key=lambda ask: (not _is_aged(ask, policy, now), -ask.gang.priority, ask.asked_at, ask.arrival))
 
 
 def decide(
@@ -74,10 +74,11 @@ def decide(
     state: QueueState | None = None,
     memory: Memory | None = None,
 ) -> Outcome:
-    """Answer every gang of the queue, in order."""
+    """Answer every gang of the queue, in order; what one that is away would get is kept from the others in this pass."""
     known = QueueState() if state is None else state
     turn = _Pass(scene, policy, _renewed(known, scene, policy), memory or Memory())
-    answers = tuple(turn.answer(ask) for ask in queue(asks, policy, scene.now))
+    every = [(ask, turn.answer(ask)) for ask in queue(asks, policy, scene.now)]
+    answers = tuple(answer for ask, answer in every if not ask.is_away)
     after = dataclasses.replace(turn.state, reservation=turn.reservation)
     return Outcome(answers=answers, state=after, again_at=_again_at(asks, scene, policy, after))
 
@@ -93,7 +94,7 @@ def closed(
     """Answer every gang while a new term grants nothing, or while admission pauses."""
     return tuple(
         Answer(gang=ask.gang, answer=explain.new_term(ask.gang, position, opens_at, detail, reason))
-        for position, ask in enumerate(queue(asks, policy, now), start=1)
+        for position, ask in enumerate(queue([ask for ask in asks if not ask.is_away], policy, now), start=1)
     )
 
 
@@ -231,7 +232,7 @@ class _Pass:
             self._future = returns.future(self._now, held, self._policy, scene.now, self._memory.returns)
         future = self._future = self._future.of(self._now)
         before = state.reservation
-        if before is not None and (before.gang, before.request_id) != (gang.full_name, gang.request_id):
+        if before is not None and (before.gang, before.shape) != (gang.full_name, signature.of(gang)):
             before = None
         kept = shadow.reserve(gang, future, before, self._policy, scene.now, scene.now - ask.asked_at)
         if kept is None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from admitter.core import admit
+from admitter.core import admit, signature
 from admitter.core.returns import Future
 from admitter.core.supply import Supply
 from admitter.model.decision import Grant, Policy
@@ -63,7 +63,11 @@ def _start_of(kept: Reservation, gang: Gang, future: Future, earliest: int, poli
 
 def _made(gang: Gang, plan: Grant, now: float, start: float | None) -> Reservation:
     return Reservation(
-        gang=gang.full_name, request_id=gang.request_id, placements=plan.placements, nearer_at=now, starts_at=start
+        gang=gang.full_name,
+        shape=signature.of(gang),
+        placements=plan.placements,
+        nearer_at=now,
+        starts_at=start,
     )
 
 

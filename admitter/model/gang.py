@@ -118,3 +118,5 @@ class Member:
     podset: str
     uid: str
     node: str
+    started_at: float | None = dataclasses.field(default=None, compare=False)
+    """Admitter's monotonic clock: when its kubelet took notice of it, where the client knows."""

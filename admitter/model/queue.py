@@ -4,7 +4,7 @@ Values only; core/order.py makes the next QueueState from the last. Times are of
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from admitter.model.gang import Gang
 from admitter.model.lease import Placement
@@ -29,6 +29,12 @@ class QueuePolicy:
     """How long a namespace has no backfill right after one of its gangs ran longer than it said."""
     scan_depth: int = 200
     """Most kinds of gangs that a pass tries behind the first blocked one."""
+    place_kept_seconds: float = 600.0
+    """How long a gang that was withdrawn before it ran keeps its place: ten tries of a launcher that gives up after a minute."""
+    places_per_namespace: int = 200
+    """Most of these places, the newest."""
+    away_seconds: float = 30.0
+    """How long the queue keeps for a withdrawn gang what it would give it: it may be made anew at this moment."""
     namespace_limits: Mapping[str, int] = codec.mapping()
     """Namespace -> most whole GPUs that its gangs hold leases on; `*`: every other namespace."""
 
@@ -43,6 +49,8 @@ class Ask:
     asked_at: float = 0.0
     """When it asked first."""
     standing: Standing = GOOD
+    is_away: bool = False
+    """It was withdrawn a moment ago: its turn is kept, and it is given nothing."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +73,8 @@ class Reservation:
 
     gang: str
     """namespace/name"""
-    request_id: str
+    shape: Hashable
+    """What it asks for (core/signature.py): the same question under the same name goes on with the place."""
     placements: tuple[Placement, ...]
     nearer_at: float
     """When it was made, or last gained a unit."""

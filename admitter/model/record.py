@@ -48,6 +48,8 @@ class GangRecord:
     detached_at: float | None = None
     """Since when its client's stream is gone; None while it is there."""
     ending: Ending | None = None
+    is_taken_over: bool = False
+    """Its lease is an earlier term's: it may have run for long."""
     standing: Standing = GOOD
     """With the queue: strikes, and until when it is not looked at."""
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 
 from admitter.core import request
-from admitter.core.book import Conflict
+from admitter.core.register import Conflict
 from admitter.model.gang import Gang, Member
 from admitter.model.leadership import NotLeading
 from admitter.model.record import GangRecord, GangState

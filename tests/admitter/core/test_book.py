@@ -4,7 +4,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from admitter.core.book import Book, Conflict
+from admitter.core.book import Book
+from admitter.core.register import Conflict
 from admitter.model import nodecapacity
 from admitter.model.decision import Policy
 from admitter.model.gang import Member
