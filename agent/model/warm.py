@@ -167,6 +167,16 @@ class ImageRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """A part of containerd."""
+
+    kind: str
+    id: str
+    root: str
+    """Folder that it keeps things in; empty: it does not say."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """A lease of ours."""
 

@@ -23,7 +23,7 @@ import grpc
 from google.protobuf import empty_pb2
 
 from agent.core import warmfailure
-from agent.model.warm import Descriptor, ImageRecord, Ingest, Lease, Reason, Snapshot
+from agent.model.warm import Descriptor, ImageRecord, Ingest, Lease, Plugin, Reason, Snapshot
 from agent.warmer import requests
 from muster.pb.containerd.v1 import (
     content_pb2_grpc,
@@ -36,6 +36,8 @@ from muster.pb.containerd.v1 import (
     leases_pb2_grpc,
     snapshots_pb2,
     snapshots_pb2_grpc,
+    streaming_pb2_grpc,
+    transfer_pb2_grpc,
     version_pb2_grpc,
 )
 from muster.pb.cri.v1 import cri_pb2, cri_pb2_grpc
@@ -54,8 +56,6 @@ DONE_LABEL = "muster.dev/complete"
 EXPIRE_LABEL = "containerd.io/gc.expire"
 REMOTE_LABEL = "containerd.io/snapshot/remote"
 
-_SNAPSHOTTER = "io.containerd.snapshotter.v1"
-"""Kind of plugin."""
 _GONE = {"/images/delete", "/content/delete", "/snapshot/remove"}
 _EVENTS: Mapping[str, tuple[Any, str]] = {
     "/images/create": (eventtypes_pb2.ImageCreate, "name"),
@@ -110,6 +110,9 @@ class Client:
         self._events: Any = events_pb2_grpc.EventsStub(channel)
         self._introspection: Any = introspection_pb2_grpc.IntrospectionStub(channel)
         self._version: Any = version_pb2_grpc.VersionStub(channel)
+        self._transfer: Any = transfer_pb2_grpc.TransferStub(channel)
+        self._streaming: Any = streaming_pb2_grpc.StreamingStub(channel)
+        self._cri_runtime: Any = cri_pb2_grpc.RuntimeServiceStub(channel)
         self._cri_images: Any = cri_pb2_grpc.ImageServiceStub(channel)
 
     async def close(self) -> None:
@@ -123,12 +126,19 @@ class Client:
         answer = await self._call(self._version.Version, empty_pb2.Empty())
         return str(answer.version)
 
-    async def snapshotters(self) -> frozenset[str]:
-        """Return the snapshotters that loaded."""
+    async def plugins(self) -> tuple[Plugin, ...]:
+        """Return the plugins that loaded."""
         answer = await self._call(self._introspection.Plugins, introspection_pb2.PluginsRequest())
-        return frozenset(
-            plugin.id for plugin in answer.plugins if plugin.type == _SNAPSHOTTER and not plugin.HasField("init_err")
+        return tuple(
+            Plugin(kind=plugin.type, id=plugin.id, root=plugin.exports.get("root", ""))
+            for plugin in answer.plugins
+            if not plugin.HasField("init_err")
         )
+
+    async def configuration(self) -> str:
+        """Return CRI's configuration, as JSON; empty: it does not tell."""
+        answer = await self._call(self._cri_runtime.Status, requests.cri_status())
+        return str(answer.info.get("config", ""))
 
     async def list_records(self) -> dict[str, ImageRecord]:
         """Return all image records by name."""
@@ -257,6 +267,14 @@ class Client:
         """Throw an ingest away that we wrote to."""
         with contextlib.suppress(_Absent):
             await self._call(self._content.Abort, requests.abort_write(ref))
+
+    async def transfer(self, request: Any, *, lease: str) -> None:
+        """Run one transfer to its end (transfer.py)."""
+        await self._call(self._transfer.Transfer, request, lease=lease, deadline=None)
+
+    def side_stream(self) -> Any:
+        """Open a side channel of a transfer."""
+        return self._streaming.Stream(metadata=_metadata(""))
 
     def write_stream(self, lease: str) -> Any:
         """Open a stream that writes one blob (fetch.py)."""

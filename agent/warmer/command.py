@@ -18,7 +18,7 @@ from collections.abc import Callable
 from agent.clock import SystemClock
 from agent.core import warmlist
 from agent.model.warm import Limits, Platform
-from agent.warmer import engine, estate, pull, serve
+from agent.warmer import abilities, engine, estate, pull, serve
 from agent.warmer.client import CallFailed, Client
 from agent.warmer.config import WarmerConfig
 from agent.warmer.credentials import CredentialProvider
@@ -92,6 +92,8 @@ def wired(config: WarmerConfig, wanted: warmlist.WarmList, runtime: Client) -> e
             throttle=Throttle(config.bytes_per_second),
             parking=Parking(),
             snapshotter=config.snapshotter,
+            platform=platform,
+            hosts_folder=str(config.registry_hosts_dir) if config.registry_hosts_dir.is_dir() else "",
             stall_seconds=config.stall_seconds,
             is_capped=config.bandwidth_mib_per_second is not None,
         ),
@@ -133,13 +135,15 @@ async def _run(config: WarmerConfig, wanted: warmlist.WarmList) -> int:
 async def _check_snapshotter(config: WarmerConfig, runtime: Client) -> None:
     """Refuse a snapshotter that this containerd does not have; a containerd that is away is waited for later."""
     try:
-        known = await runtime.snapshotters()
+        found = await abilities.read(runtime)
     except CallFailed as error:
         _log.warning("containerd does not answer yet: %s", error.detail[:200])
         return
-    if config.snapshotter not in known:
-        names = ", ".join(sorted(known))
+    if config.snapshotter not in found.snapshotters:
+        names = ", ".join(sorted(found.snapshotters))
         raise settings.InvalidSettings([f"--snapshotter: containerd has no {config.snapshotter!r}, only {names}"])
+    if found.handlers.get("", config.snapshotter) != config.snapshotter:
+        _log.warning("pods without a RuntimeClass use %s, not %s", found.handlers[""], config.snapshotter)
 
 
 def _end_with_parent(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:

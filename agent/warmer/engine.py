@@ -19,7 +19,8 @@ from agent.clock import Clock
 from agent.core import warmplan, warmth
 from agent.core.warmplan import Candidate, Plan
 from agent.model.warm import Failure, Image, Limits, Platform, Reason, Reference, StoreFacts, Wanted
-from agent.warmer import estate, pull, resolve
+from agent.warmer import abilities, estate, pull, resolve
+from agent.warmer.asking import Asking
 from agent.warmer.busy import Busy
 from agent.warmer.client import CallFailed, Client
 from agent.warmer.config import WarmerConfig
@@ -57,6 +58,8 @@ class Engine:
         self._config, self._runtime, self._resolver, self._ways = config, runtime, resolver, ways
         self._estate, self._platform, self._limits, self._journal = known, platform, limits, journal
         self._clock = clock
+        self._abilities = abilities.Abilities()
+        self._asking = Asking(resolver, known, clock, self.wake)
         self._keeper = Keeper(config, runtime, limits, clock)
         self.busy = Busy(config.quiet_seconds, clock.monotonic)
         self.warmth: NodeWarmth | None = None
@@ -69,10 +72,13 @@ class Engine:
         self._is_away = ""
         self._facts: StoreFacts | None = None
         self._pulling: tuple[Candidate, pull.Pull, asyncio.Task[None]] | None = None
-        self._resolving: asyncio.Task[None] | None = None
         self._paused: set[str] = set()
 
     # -- what others ask
+
+    def wake(self) -> None:
+        """Have a look soon: something is new."""
+        self._wake.set()
 
     def hint(self, wanted: tuple[Wanted, ...]) -> None:
         """Take what the admitter wants: it replaces what it wanted before."""
@@ -112,12 +118,11 @@ class Engine:
             for task in done:
                 task.result()
         finally:
-            extra = [
-                each for each in (self._resolving, self._pulling[2] if self._pulling else None) if each is not None
-            ]
+            extra = [self._pulling[2]] if self._pulling is not None else []
             for task in (*tasks, *extra):
                 task.cancel()
             await asyncio.gather(*tasks, *extra, return_exceptions=True)
+            await self._asking.close()
             self._ways.parking.close()
             self._journal.close()
 
@@ -163,8 +168,8 @@ class Engine:
         return max(0.05, min(moment - now, self._config.poll_seconds))
 
     async def _cycle(self) -> None:
-        if not self._estate.runtime_version or self._is_away:
-            self._estate.runtime_version = await self._runtime.version()
+        if not self._abilities.version or self._is_away:
+            self._abilities = self._estate.abilities = await abilities.read(self._runtime)
         facts = await self._ways.survey.read()
         first = self._facts is None
         self._facts = facts
@@ -172,7 +177,7 @@ class Engine:
             self.busy.begin(facts.ingests)
         self.busy.look(facts.ingests)
         self._reap()
-        self._resolve_due(facts)
+        self._asking.go_on(facts)
         candidates = await self._estate.candidates(facts)
         disk = await estate.read_disk(self._runtime, self._config)
         plan = warmplan.plan(
@@ -224,7 +229,9 @@ class Engine:
         def ask() -> Awaitable[Credentials | None]:
             return self._resolver.credentials(candidate.wanted.reference, are_needed=candidate.took_credentials)
 
-        job = pull.Pull(self._ways, candidate, ask, name, self._keeper.expires_at())
+        job = pull.Pull(
+            self._ways, candidate, ask, name, self._keeper.expires_at(), has_transfer=self._abilities.has_transfer
+        )
         self.busy.is_ours(candidate.image)
         self._paused.discard(candidate.key)
         _log.info("pulling %s as %s", candidate.key, candidate.hold.value)
@@ -251,7 +258,13 @@ class Engine:
         match pull.outcome(task):
             case None:
                 self._estate.succeeded(reference)
-                _log.info("%s is warm", candidate.key)
+                extent = job.extent
+                _log.info(
+                    "%s is warm; the runtime told of %d bytes and %d layers",
+                    candidate.key,
+                    extent.fetched_bytes,
+                    len(extent.unpacked),
+                )
             case asyncio.CancelledError():
                 self._paused.add(candidate.key)
                 _log.info("%s is paused: %s", candidate.key, self.busy.why() or "asked to end")
@@ -279,42 +292,6 @@ class Engine:
             if self._pulling is not None and self.busy.why() and not self._pulling[2].done():
                 self.yields += 1
                 self._pulling[2].cancel()
-
-    # -- registries
-
-    def _resolve_due(self, facts: StoreFacts) -> None:
-        """Have one task ask for whatever is due; the loop does not wait for it."""
-        if self._resolving is not None and self._resolving.done():
-            self._resolving.result()
-            self._resolving = None
-        due = self._estate.due()
-        if due and self._resolving is None:
-            self._resolving = asyncio.create_task(self._resolve_all(due, facts), name="resolve")
-            self._resolving.add_done_callback(lambda _: self._wake.set())
-
-    async def _resolve_all(self, due: tuple[Reference, ...], facts: StoreFacts) -> None:
-        """Ask each host for one thing after the other, so that what it refuses is asked once; hosts wait for no other."""
-        by_host: dict[str, list[Reference]] = {}
-        for reference in due:
-            by_host.setdefault(reference.host, []).append(reference)
-        async with asyncio.TaskGroup() as tasks:
-            for references in by_host.values():
-                tasks.create_task(self._resolve_each(references, facts))
-
-    async def _resolve_each(self, references: list[Reference], facts: StoreFacts) -> None:
-        for reference in references:
-            if self._estate.host_holds.get(reference.host, 0.0) > self._clock.monotonic():
-                continue
-            try:
-                self._estate.resolved(reference, await self._resolver.resolve(reference, facts, self._clock.utc()))
-            except (RegistryFailed, CallFailed) as error:
-                after = error.retry_after if isinstance(error, RegistryFailed) else 0.0
-                self._estate.failed(reference, error.reason, error.detail, after)
-                _log.warning("%s was not resolved: %s", reference, error)
-            except Exception as error:  # noqa: BLE001 -- one registry's answer must not end the others' images
-                self._estate.failed(reference, Reason.PULL_FAILED, repr(error))
-                _log.error("%s was not resolved, by a fault of ours", reference, exc_info=error)
-            self._wake.set()
 
     # -- telling
 

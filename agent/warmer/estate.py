@@ -25,6 +25,7 @@ from agent.model.warm import (
     StoreFacts,
     Wanted,
 )
+from agent.warmer import abilities
 from agent.warmer.client import Client
 from agent.warmer.config import WarmerConfig
 from agent.warmer.resolve import Resolution
@@ -56,7 +57,7 @@ class Estate:
         self._due: dict[str, float] = {}
         self._failures: dict[str, Failure] = {}
         self.host_holds: dict[str, float] = {}
-        self.runtime_version = ""
+        self.abilities = abilities.Abilities()
         self.leaked_bytes = 0
         self.rates: dict[PullState, float] = {}
         """Compressed bytes a second, learned, while downloading and while unpacking."""
@@ -184,7 +185,8 @@ class Estate:
 
     def _store(self, disk: DiskReading) -> ImageStore:
         return ImageStore(
-            runtime_version=self.runtime_version,
+            runtime_version=self.abilities.version,
+            handlers=self.abilities.handlers,
             snapshotter=self._config.snapshotter,
             leaked_bytes=self.leaked_bytes,
             download_bytes_per_second=_rate(self.rates, PullState.DOWNLOADING),

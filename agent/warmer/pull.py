@@ -8,8 +8,8 @@ is cancelled goes on where it was, and one that is given up leaves nothing once 
 Invariants: an RPC has no deadline shorter than the job; a stall timer watches for bytes and layers instead. What counts
 as done is what containerd has (core/warmth.py), not what a call returned.
 
-Two ways: the runtime's own pull, for an image that may be listed and needs no bandwidth cap; else our own download,
-followed by the runtime's pull (visible) or our own unpack (shadow).
+Two ways: the runtime's own pull, by Transfer where it has that, for an image that may be listed and needs no bandwidth
+cap; else our own download, followed by the runtime's pull (visible) or our own unpack (shadow).
 """
 
 import asyncio
@@ -19,10 +19,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agent.core import warmth
+from agent.core import warmplan, warmprogress, warmth
 from agent.core.warmplan import Candidate
-from agent.model.warm import Descriptor, Image, Layer, Reason, StoreFacts
-from agent.warmer import unpack
+from agent.model.warm import Descriptor, Image, Layer, Platform, Reason, StoreFacts
+from agent.warmer import transfer, unpack
 from agent.warmer.client import CallFailed, Client
 from agent.warmer.fetch import Fetcher, Throttle
 from agent.warmer.parking import Parking
@@ -46,6 +46,9 @@ class Ways:
     throttle: Throttle
     parking: Parking
     snapshotter: str
+    platform: Platform
+    hosts_folder: str
+    """Of hosts.toml files, as containerd sees it; empty: as it is configured."""
     stall_seconds: float
     is_capped: bool
     """Downloads are ours, at the throttle's rate."""
@@ -61,6 +64,8 @@ class Pull:
         ask: Callable[[], Awaitable[Credentials | None]],
         lease: str,
         expires_at: datetime.datetime,
+        *,
+        has_transfer: bool,
     ) -> None:
         assert isinstance(candidate.image, Image)
         self._ways, self._candidate, self._image = ways, candidate, candidate.image
@@ -71,6 +76,9 @@ class Pull:
         was_corrupt = failure is not None and failure.reason is Reason.CORRUPT_BLOB
         # The runtime keeps the wrong bytes under our lease and would go on from them; our own download throws them away.
         self._is_own = candidate.hold is Hold.SHADOW or ways.is_capped or was_corrupt
+        self._has_transfer = has_transfer
+        self.extent = warmprogress.NOTHING
+        """What a transfer said of itself."""
         self._moved_at, self._seen = time.monotonic(), (-1, -1)
         self.state = PullState.RESOLVING
         self._spans: dict[PullState, tuple[float, int]] = {}
@@ -110,13 +118,38 @@ class Pull:
                 note=self._note_layer,
             )
         else:
-            work = runtime.pull(self._candidate.key, self._credentials, lease=self._lease, handler="")
+            work = self._by_runtime()
         began, packed = time.monotonic(), warmth.assess(self._image, facts).unpack_missing_bytes
         await self._watched(work)
         if self._is_own:
             self._spans[PullState.UNPACKING] = (time.monotonic() - began, packed)
         self.state = PullState.VERIFYING
         await self._verify()
+
+    async def _by_runtime(self) -> None:
+        """Have the runtime pull."""
+        wanted, name = self._candidate.wanted, self._candidate.key
+        if self._has_transfer and not self._is_own:
+            pinned = {warmth.PIN_LABEL: "pinned", warmplan.OWN_PIN_LABEL: "true"}
+            wish = transfer.Wish(
+                reference=wanted.reference,
+                platform=self._ways.platform,
+                snapshotter=self._ways.snapshotter,
+                hosts_folder=self._ways.hosts_folder,
+                labels=pinned if wanted.pin else {},
+                credentials=self._credentials,
+                lease=self._lease,
+            )
+            await transfer.pull(self._ways.runtime, wish, self._note_progress)
+            # CRI's own pull finds all of it here and makes the names that are missing. By digest: one by tag would
+            # write the tag's record anew, without its labels.
+            name = wanted.reference.at(self._image.root.digest)
+        await self._ways.runtime.pull(name, self._credentials, lease=self._lease, handler="")
+
+    def _note_progress(self, said: warmprogress.Progress) -> None:
+        before, self.extent = self.extent, warmprogress.add(self.extent, said)
+        if self.extent != before:
+            self._moved_at = time.monotonic()
 
     async def _download(self, facts: StoreFacts) -> None:
         """Bring what is missing: the small parts first, then the layers that are not unpacked."""

@@ -9,7 +9,10 @@ Not here: calling (client.py).
 
 from collections.abc import Iterable, Mapping
 
-from agent.model.warm import Descriptor, ImageRecord
+from google.protobuf import any_pb2
+from google.protobuf import message as protobuf
+
+from agent.model.warm import Descriptor, ImageRecord, Platform
 from muster.pb.containerd.v1 import (
     content_pb2,
     diff_pb2,
@@ -17,6 +20,9 @@ from muster.pb.containerd.v1 import (
     images_pb2,
     leases_pb2,
     snapshots_pb2,
+    streaming_pb2,
+    transfer_pb2,
+    transfertypes_pb2,
     types_pb2,
 )
 from muster.pb.cri.v1 import cri_pb2
@@ -161,7 +167,63 @@ def subscribe(namespace: str) -> events_pb2.SubscribeRequest:
     return events_pb2.SubscribeRequest(filters=[f"namespace=={namespace}"])
 
 
+# -- transfer
+
+
+def packed(message: protobuf.Message) -> any_pb2.Any:
+    """Return a message as containerd's Any: its name stands alone, without a host before it (rule 3)."""
+    return any_pb2.Any(type_url=message.DESCRIPTOR.full_name, value=message.SerializeToString())
+
+
+def stream_init(stream: str) -> any_pb2.Any:
+    """Name a stream that a transfer will write to."""
+    return packed(streaming_pb2.StreamInit(id=stream))
+
+
+def auth_response(credentials: Credentials | None) -> any_pb2.Any:
+    """Answer what a transfer asks for a registry."""
+    if credentials is None:
+        return packed(transfertypes_pb2.AuthResponse(authType=transfertypes_pb2.NONE))
+    user, password = credentials
+    answer = transfertypes_pb2.AuthResponse(authType=transfertypes_pb2.CREDENTIALS, username=user, secret=password)
+    return packed(answer)
+
+
+def transfer(
+    reference: str,
+    *,
+    platform: Platform,
+    snapshotter: str,
+    hosts_folder: str,
+    labels: Mapping[str, str],
+    stream: str,
+    auth_stream: str,
+) -> transfer_pb2.TransferRequest:
+    """Return a pull into the store, unpacked; without `platforms` it would be of every platform there is (rule 8)."""
+    where = types_pb2.Platform(os=platform.os, architecture=platform.architecture, variant=platform.variant)
+    source = transfertypes_pb2.OCIRegistry(
+        reference=reference,
+        resolver=transfertypes_pb2.RegistryResolver(auth_stream=auth_stream, host_dir=hosts_folder),
+    )
+    destination = transfertypes_pb2.ImageStore(
+        name=reference,
+        labels=labels,
+        platforms=[where],
+        unpacks=[transfertypes_pb2.UnpackConfiguration(platform=where, snapshotter=snapshotter)],
+    )
+    return transfer_pb2.TransferRequest(
+        source=packed(source),
+        destination=packed(destination),
+        options=transfer_pb2.TransferOptions(progress_stream=stream),
+    )
+
+
 # -- CRI
+
+
+def cri_status() -> cri_pb2.StatusRequest:
+    """Ask for the runtime's configuration too."""
+    return cri_pb2.StatusRequest(verbose=True)
 
 
 def cri_image(reference: str) -> cri_pb2.ImageStatusRequest:

@@ -54,9 +54,11 @@ def find(context: Context) -> Iterator[Suspicion]:
             return
     control = [f"{path}: {missing[path]}" for path in _CONTROL if path in missing]
     by_index = {int(match["index"]): path for path in missing if (match := _GPU.fullmatch(path))}
+    # Where nothing is promised it is said of the node: it may be why the plugin does not come back.
+    promising = [view.name for view in context.snapshot.resources if view.ids()] or [""]
+    for name in promising if control else ():
+        yield Suspicion(rule=CONTROL_MISSING, resource=name, until=context.boot_end(), detail=named(control))
     for view in context.snapshot.resources:
-        if control and view.ids():
-            yield Suspicion(rule=CONTROL_MISSING, resource=view.name, until=context.boot_end(), detail=named(control))
         for device in view.ids():
             path = by_index.get(_index(device.unit.gpu)) if device.unit is not None else None
             if path is not None:

@@ -149,18 +149,6 @@ OF_RULE: Mapping[str, Evidence] = types.MappingProxyType(
 )
 """Rule id -> what it looks at."""
 
-UNREAD = frozenset(
-    {
-        "desired_mig.layout", "dra.drivers", "plugins.config", "plugins.connected", "plugins.resources", "plugins.socket_dir",
-    }
-)  # fmt: skip
-"""Fields that captures may have and no source of this version reads: a rule that needs one is silent on a running agent."""
-
-
-def is_unread(path: str) -> bool:
-    """True for a field that only captures have.
-
-    >>> is_unread("dra.drivers.answering"), is_unread("dra.slices")
-    (True, False)
-    """
-    return any(path == field or path.startswith(f"{field}.") for field in UNREAD)
+UNREAD = frozenset({"dra.drivers.pod", "dra.drivers.started_at", "plugins.resources"})
+"""Fields that captures may have and no source reads (docs/fields.md says why): no rule may look at one, or it would decide
+captures and be silent on a running agent."""

@@ -3,11 +3,12 @@
 import inspect
 
 import pytest
+from google.protobuf import any_pb2, symbol_database
 from google.protobuf import message as protobuf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.warm import Descriptor
+from agent.model.warm import Descriptor, Platform
 from agent.warmer import requests
 from muster.pb.containerd.v1 import images_pb2, types_pb2
 
@@ -22,6 +23,8 @@ BY_NAME = {
     "data": st.binary(max_size=5),
     "mounts": st.lists(st.builds(types_pb2.Mount, type=TEXT), max_size=2),
     "current": st.builds(images_pb2.Image, name=TEXT),
+    "platform": st.builds(Platform, os=TEXT, architecture=TEXT, variant=TEXT),
+    "message": st.builds(types_pb2.Mount, type=TEXT),
     "credentials": st.one_of(st.none(), st.tuples(TEXT, TEXT)),
 }
 NOT_BUILDERS = {"record"}
@@ -33,7 +36,11 @@ BUILDERS = [
 
 
 def unset(message):
-    """Yield the fields of a message, at any depth, that hold a message and are not set."""
+    """Yield the fields of a message, at any depth, that hold a message and are not set; what is packed is unpacked."""
+    if isinstance(message, any_pb2.Any):
+        cls = symbol_database.Default().GetSymbol(message.type_url)
+        yield from unset(cls.FromString(message.value))
+        return
     for field in message.DESCRIPTOR.fields:
         if field.message_type is None or field.message_type.GetOptions().map_entry:
             continue
@@ -53,6 +60,14 @@ def test_no_builder_leaves_a_message_unset(build, data):
     message = build(**arguments)
     assert isinstance(message, protobuf.Message)
     assert list(unset(message)) == []
+
+
+def test_the_walk_looks_into_what_is_packed():
+    assert list(unset(requests.packed(images_pb2.Image(name="x")))) == [
+        "containerd.services.images.v1.Image.target",
+        "containerd.services.images.v1.Image.created_at",
+        "containerd.services.images.v1.Image.updated_at",
+    ]
 
 
 def test_the_walk_finds_what_it_looks_for():

@@ -53,3 +53,17 @@ async def test_a_pull_stands_back_for_the_kubelets_own(world, origin, faulty, na
     await here.until(lambda _: here.engine.yields > 0, "a yield")
     faulty.bytes_per_second = None
     await here.until(is_warm(here, name), "a warm image")
+
+
+async def test_a_pull_by_the_runtime_stands_back_and_goes_on_under_its_lease(world, faulty, name, wanted):
+    faulty.bytes_per_second = 8 * oci.MIB
+    here = world()
+    await here.start(wanted(name, Mode.VISIBLE))
+    await here.until(lambda _: faulty.body_bytes > 4 * oci.MIB, "a pull that is under way")
+    here.engine.busy.starting(1)
+    await here.until(lambda report: here.image(name, report).pull is PullState.PAUSED, "a pull that stands back")
+    assert len(await here.client.list_leases()) == 1
+    faulty.bytes_per_second = None
+    here.engine.busy.starting(0)
+    await here.until(is_warm(here, name), "a warm image")
+    await settled(here.client.list_leases, lambda leases: not leases)

@@ -1,0 +1,65 @@
+"""Ask registries what references are now, whenever one is due, beside everything else.
+
+In: what is due (estate.py). Out: resolutions and failures, into the estate.
+
+Invariants: each host is asked for one thing after the other, so that a refusal is had once and holds the host for all its
+images. No host waits for another, nor the warmer's loop for any: a registry or a credential provider may hang.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from agent.clock import Clock
+from agent.model.warm import Reason, Reference, StoreFacts
+from agent.warmer import estate, resolve
+from agent.warmer.client import CallFailed
+from agent.warmer.registry import RegistryFailed
+
+_log = logging.getLogger("muster.warmer")
+
+
+class Asking:
+    """Asks for one warmer."""
+
+    def __init__(
+        self, resolver: resolve.Resolver, known: estate.Estate, clock: Clock, wake: Callable[[], None]
+    ) -> None:
+        self._resolver, self._estate, self._clock, self._wake = resolver, known, clock, wake
+        self._hosts: dict[str, asyncio.Task[None]] = {}
+
+    def go_on(self, facts: StoreFacts) -> None:
+        """Begin at every host where something is due and nothing is being asked."""
+        for host, task in list(self._hosts.items()):
+            if task.done():
+                task.result()
+                del self._hosts[host]
+        by_host: dict[str, list[Reference]] = {}
+        for reference in self._estate.due():
+            by_host.setdefault(reference.host, []).append(reference)
+        for host, references in by_host.items():
+            if host not in self._hosts:
+                task = asyncio.create_task(self._ask_host(references, facts), name=f"resolve {host}")
+                task.add_done_callback(lambda _: self._wake())
+                self._hosts[host] = task
+
+    async def close(self) -> None:
+        """Ask no more."""
+        for task in self._hosts.values():
+            task.cancel()
+        await asyncio.gather(*self._hosts.values(), return_exceptions=True)
+
+    async def _ask_host(self, references: list[Reference], facts: StoreFacts) -> None:
+        for reference in references:
+            if self._estate.host_holds.get(reference.host, 0.0) > self._clock.monotonic():
+                return
+            try:
+                self._estate.resolved(reference, await self._resolver.resolve(reference, facts, self._clock.utc()))
+            except (RegistryFailed, CallFailed) as error:
+                after = error.retry_after if isinstance(error, RegistryFailed) else 0.0
+                self._estate.failed(reference, error.reason, error.detail, after)
+                _log.warning("%s was not resolved: %s", reference, error)
+            except Exception as error:  # noqa: BLE001 -- one registry's answer must not end the others' images
+                self._estate.failed(reference, Reason.PULL_FAILED, repr(error))
+                _log.error("%s was not resolved, by a fault of ours", reference, exc_info=error)
+            self._wake()
