@@ -29,3 +29,12 @@ class SystemClock:
     def monotonic(self) -> float:
         """Return seconds since some fixed moment."""
         return time.monotonic()
+
+
+def micro_time(moment: datetime.datetime) -> datetime.datetime:
+    """Return a moment as the API server takes it for a MicroTime: one on the full second is sent without the fraction it wants.
+
+    >>> micro_time(datetime.datetime(2026, 12, 1, 10)).microsecond, micro_time(datetime.datetime(2026, 12, 1, 10, 0, 0, 7000)).microsecond
+    (1, 7000)
+    """
+    return moment.replace(microsecond=max(1, moment.microsecond))

@@ -28,6 +28,7 @@ from lightkube.resources import core_v1 as core
 from lightkube.resources import events_v1 as events
 from lightkube.types import PatchType
 
+from admitter.clock import micro_time
 from admitter.model.cluster import Expression, KubePod, NodeTerm, Owner
 from admitter.publish.nodes import CONTROLLER, Failed, Outcome, failure
 from muster.model import labels
@@ -105,7 +106,7 @@ class PodWriter:
         mark = hashlib.sha256(f"{regarding.uid}{reason}{text}{now.isoformat()}".encode()).hexdigest()[:16]
         event = events.Event(
             metadata=meta_v1.ObjectMeta(name=f"{(regarding.name or '')[:230]}.{mark}", namespace=regarding.namespace),
-            eventTime=now,
+            eventTime=micro_time(now),
             reportingController=CONTROLLER,
             reportingInstance=self._reporter[:128],
             action="Admit",

@@ -21,6 +21,7 @@ import structlog
 from lightkube.models import coordination_v1, meta_v1
 from lightkube.resources import coordination_v1 as coordination
 
+from admitter.clock import micro_time
 from admitter.core import election
 from admitter.core.election import Candidate, Lease, Move
 from admitter.model.leadership import Leadership
@@ -155,8 +156,8 @@ class Elector:
                 holderIdentity=holder,
                 leaseDurationSeconds=max(1, round(self._candidate.seconds)),
                 leaseTransitions=term,
-                renewTime=self._clock.utc(),
-                acquireTime=acquired_at,
+                renewTime=micro_time(self._clock.utc()),
+                acquireTime=None if acquired_at is None else micro_time(acquired_at),
             ),
         )
 
