@@ -98,6 +98,7 @@ class AdmitterConfig(ClusterSettings):
             lenient_pick_risk=self.lenient_pick_risk,
             levels=self.levels,
             queue=self.queue_policy,
+            trust=self.trust_policy,
         )
 
 

@@ -36,6 +36,7 @@ from admitter.sources.apiclient import Api
 from admitter.sources.cluster import ClusterWatch
 from admitter.sources.daemonsets import DaemonSets
 from admitter.sources.elector import Elector
+from admitter.sources.rejections import Rejections
 from admitter.sources.reviews import Reviews
 from admitter.sources.workloads import WorkloadWatch
 from muster.model import kube
@@ -66,6 +67,7 @@ class KubeSide:
         )
         namespace = config.lease_namespace or apiclient.own_namespace(DEFAULT_NAMESPACE)
         self.cluster = ClusterWatch(self.api, clock, agents=agents)
+        self.rejections = Rejections(self.cluster, clock, config.quarantine_seconds)
         self.elector = Elector(
             self.api,
             clock,

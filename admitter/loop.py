@@ -12,7 +12,7 @@ Not here: any rule (core), any message (services), any socket.
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -26,6 +26,7 @@ from admitter.model.leadership import Guard, NotLeading
 from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.nodefacts import NodeFacts
+from admitter.model.promise import Rejection
 from admitter.model.record import GangRecord, Terms
 from admitter.model.ruling import HoldPolicy
 from admitter.model.standing import Standing
@@ -101,16 +102,18 @@ class AdmissionLoop:
         tick_seconds: float,
         safeguard: Safeguard | None = None,
         facts: Callable[[], Mapping[str, NodeFacts] | None] = lambda: None,
+        rejections: Callable[[int], Sequence[Rejection]] = lambda _: (),
     ) -> None:
         """`renew` makes the terms of a new term that must be above the given one; None: they will come with `lead`.
 
-        `facts` is what the API server says about the nodes; None: there is no API server.
+        `facts` is what the API server says about the nodes; None: there is no API server. `rejections` returns what kubelets
+        refused since the last call of this term.
         """
         self._make_book, self._guard = make_book, guard
         self._book: Book | None = None
         self._feed, self._clock = feed, clock
         self._log, self._board, self._figures = log, board, figures
-        self._renew, self._facts = renew, facts
+        self._renew, self._facts, self._rejections = renew, facts, rejections
         self._tick_seconds = tick_seconds
         self._safeguard = safeguard or Safeguard(HoldPolicy())
         self._wake = asyncio.Event()
@@ -259,7 +262,9 @@ class AdmissionLoop:
             self._safeguard.events.clear()
             self._show(view, now, None)
             return
-        book.decide(admitted, now, paused_by=self._safeguard.paused_by)
+        rejections = self._rejections(book.terms.term)
+        book.decide(admitted, now, paused_by=self._safeguard.paused_by, rejections=rejections)
+        view = book.trust.bar(view)
         if book.estate.overtaken_by:
             self._take_new_term(book)
         leases = book.leases()
@@ -287,6 +292,8 @@ class AdmissionLoop:
         book.events.clear()
         for event in events:
             self._figures.decisions[event.kind] += 1
+            if event.kind == "broken-promise":
+                self._figures.broken_promises[event.reason] += 1
             if event.kind == "leased":
                 self._figures.waits.observe(now - book.records[event.gang].timeline.asked.at)
         self._log.write(events, term=book.terms.term, version=view.version)

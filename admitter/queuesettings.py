@@ -9,6 +9,7 @@ from typing import Any
 
 from admitter.model.decision import NetworkLevel
 from admitter.model.gang import Level
+from admitter.model.promise import TrustPolicy
 from admitter.model.queue import QueuePolicy
 from muster import settings
 from muster.model import codec
@@ -44,6 +45,22 @@ class QueueSettings:
         86_400.0, text="how long an overrun costs its namespace the right to pass", low=0, high=31_536_000
     )
 
+    place_kept_seconds: float = setting(
+        600.0, text="how long a gang that was withdrawn before it ran keeps its place", low=0, high=86_400
+    )
+    places_per_namespace: int = setting(200, text="most such places of a namespace, the newest", low=0, high=100_000)
+    quarantine_seconds: float = setting(
+        3600.0,
+        text="a node that refused a pod and whose agent finds no cause is tried again after this",
+        low=1,
+        high=604_800,
+    )
+
+    @property
+    def trust_policy(self) -> TrustPolicy:
+        """When a node is believed again after a broken promise."""
+        return TrustPolicy(quarantine_seconds=self.quarantine_seconds)
+
     @property
     def levels(self) -> tuple[NetworkLevel, ...]:
         """The levels of the network, finest first."""
@@ -60,6 +77,8 @@ class QueueSettings:
             hold_seconds=self.hold_seconds,
             start_seconds=self.start_seconds,
             overrun_ban_seconds=self.overrun_ban_seconds,
+            place_kept_seconds=self.place_kept_seconds,
+            places_per_namespace=self.places_per_namespace,
             namespace_limits=codec.freeze({match[1]: int(match[2]) for match in limits if match is not None}),
         )
 

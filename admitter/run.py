@@ -29,6 +29,7 @@ from admitter.loop import AdmissionLoop
 from admitter.model.decision import Event
 from admitter.model.leadership import Alone
 from admitter.model.nodefacts import NodeFacts
+from admitter.model.promise import Rejection
 from admitter.model.record import Terms
 from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
@@ -94,6 +95,7 @@ class Admitter:
             tick_seconds=config.tick_seconds,
             safeguard=self._safeguard,
             facts=self._facts,
+            rejections=self._rejections,
         )
         self._door = Door(self._kube.reviews if self._kube is not None else None)
         self._admission = AdmissionService(
@@ -180,6 +182,9 @@ class Admitter:
 
     def _facts(self) -> Mapping[str, NodeFacts] | None:
         return self._kube.cluster.facts() if self._kube is not None else None
+
+    def _rejections(self, term: int) -> tuple[Rejection, ...]:
+        return self._kube.rejections.drain(term) if self._kube is not None else ()
 
     def _tell(self, event: Event) -> None:
         self._log.write((event,), term=self._loop.term, version=self._hub.version)

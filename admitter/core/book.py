@@ -11,6 +11,7 @@ book is no more than the table in which the newest record stands.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 from admitter.core import lifecycle, offers, order, recover
 from admitter.core.answered import Answered
@@ -21,6 +22,7 @@ from admitter.model.decision import Explanation, Grant, Policy
 from admitter.model.gang import Member
 from admitter.model.lease import Lease, NodeLease
 from admitter.model.nodecapacity import ClusterView
+from admitter.model.promise import Rejection
 from admitter.model.queue import Ask, QueueState
 from admitter.model.record import GangRecord, GangState, Terms
 from muster.model.vocabulary import EndReason, WaitReason
@@ -62,9 +64,16 @@ class Book(Register):
                 result[node] = (*result.get(node, ()), *leases)
         return result
 
-    def decide(self, view: ClusterView, now: float, *, paused_by: str = "") -> None:
-        """Take one decision pass over everything from one view; `paused_by`: why nothing new is granted in it."""
-        view = self._of_this_term(view)
+    def decide(
+        self, view: ClusterView, now: float, *, paused_by: str = "", rejections: Sequence[Rejection] = ()
+    ) -> None:
+        """Take one decision pass over everything from one view; `paused_by`: why nothing new is granted in it.
+
+        `rejections` are the pods that kubelets have refused since the last pass.
+        """
+        self.trust.hear(rejections, view)
+        self.trust.look(view)
+        view = self._of_this_term(self.trust.bar(view))
         held = {record.lease.id for record in self.records.values() if record.lease is not None}
         self.estate.hear(view, self.terms.term, held, now)
         if self.estate.overtaken_by:
@@ -137,6 +146,7 @@ class Book(Register):
             placements=grant.placements,
         )
         record = self._keep(lifecycle.leased(record, grant, lease, view, now))
+        self.trust.note_lease(record.key, lease)
         nodes = len({placement.node for placement in grant.placements})
         self._note("leased", record, "admitter", "admit", f"{record.gang.pods} pods on {nodes} nodes")
 

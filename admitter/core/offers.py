@@ -36,6 +36,8 @@ Claims = Mapping[str, Sequence[Claim]]
 
 NOTHING_BACK: Mapping[tuple[str, str], int] = {}
 NO_CLAIMS: Claims = {}
+BROKEN_PROMISE = "BrokenPromise"
+"""Its kubelet refused a pod that we let go, and nobody knows yet that it will not refuse the next."""
 _FAULTLESS = frozenset({Verdict.OK, Verdict.UNDER, Verdict.CONTENDED})
 """Verdicts under which what a holder gives back will be admitted again."""
 
@@ -69,6 +71,7 @@ class Layout:
         self._seen: dict[str, _Mark] = {}
         self._last: tuple[_States, Leases, Claims, _Facts] = ({}, {}, {}, {})
         self._stale: set[str] = set()
+        self._barred: Mapping[str, str] = {}
         self._now = _Sheet(is_ideal=False)
         self._ideal = _Sheet(is_ideal=True)
 
@@ -80,7 +83,7 @@ class Layout:
         touched = self._moved(view, leases, claims, facts)
         for name in sorted(touched & view.nodes.keys()):
             known, mine, claimed = self._seen.get(name), leases.get(name, ()), claims.get(name, ())
-            mark = (view.nodes[name], name in self._stale, mine, claimed, facts.get(name))
+            mark = (view.nodes[name], name in self._stale, mine, claimed, facts.get(name), view.barred.get(name, ""))
             self._seen[name] = mark
             if known is None or not _is_same(known, mark):
                 now[name] = _of_node(view, name, mine, claimed, self._policy, NOTHING_BACK)
@@ -105,12 +108,13 @@ class Layout:
         )
         turned, self._stale = stale ^ self._stale, stale
         changed = moved(states, view.nodes) | moved(old_leases, leases) | moved(old_claims, claims)
-        return changed | moved(old_facts, facts) | turned
+        barred, self._barred = moved(self._barred, view.barred), view.barred
+        return changed | moved(old_facts, facts) | turned | barred
 
 
 _States: TypeAlias = Mapping[str, NodeState]
 _Facts: TypeAlias = Mapping[str, NodeFacts]
-_Mark: TypeAlias = tuple[NodeState, bool, Sequence[NodeLease], Sequence[Claim], NodeFacts | None]
+_Mark: TypeAlias = tuple[NodeState, bool, Sequence[NodeLease], Sequence[Claim], NodeFacts | None, str]
 
 
 def _is_same(known: _Mark, mark: _Mark) -> bool:
@@ -193,7 +197,8 @@ def _of_node(
     back: Mapping[tuple[str, str], int],
 ) -> NodeOffers:
     state = view.nodes[name]
-    stale = view.is_stale(name)
+    stale, barred = view.is_stale(name), name in view.barred
+    shut = stale or barred
     facts = None if view.facts is None else view.facts.get(name)
     claimed = _claimed(facts, claims)
     offers = {}
@@ -203,16 +208,16 @@ def _of_node(
         reason, detail = _why_nothing(view, state, report, held, is_stale=stale)
         offers[resource] = Offer(
             resource=resource,
-            strict=0 if stale else _less(report.admit_strict, held),
-            lenient=_less(report.admit_lenient, held) if _risk_is_taken(report, policy) and not stale else 0,
+            strict=0 if shut else _less(report.admit_strict, held),
+            lenient=_less(report.admit_lenient, held) if _risk_is_taken(report, policy) and not shut else 0,
             own=0 if stale else _less(report.admit_strict, 0),
             reason=reason,
             detail=detail,
             devices=report.free_devices,
-            grows=not stale and report.verdict in _FAULTLESS and isinstance(report.admit_strict, Known),
+            grows=not shut and report.verdict in _FAULTLESS and isinstance(report.admit_strict, Known),
             shape=shapes.shape(resource, report, state.topology, report.free_devices, facts, held=max(0, leased)),
         )
-    rest = {} if facts is None else _rest(facts, claimed, offers)
+    rest = {} if facts is None or barred else _rest(facts, claimed, offers)
     return NodeOffers(node=name, offers=codec.freeze(offers), rest=codec.freeze(rest), facts=facts)
 
 
@@ -257,6 +262,8 @@ def _why_nothing(
     if is_stale:
         # The bound and not the age: an answer that changes every second is no news (the age is in `muster status`).
         return "Stale", f"not heard for over {view.node_ttl_seconds:g} s"
+    if state.node in view.barred:
+        return BROKEN_PROMISE, view.barred[state.node]
     match report.admit_strict:
         case Unknown(reason):
             return "Blind", f"{report.verdict.value} {reason}"

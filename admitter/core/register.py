@@ -13,6 +13,7 @@ import dataclasses
 from admitter.core import lifecycle
 from admitter.core.estate import Estate
 from admitter.core.places import Places
+from admitter.core.trust import Trust
 from admitter.model.decision import Event, Policy
 from admitter.model.gang import Gang, Member
 from admitter.model.record import GangRecord, GangState, Terms
@@ -39,6 +40,7 @@ class Register:
         """Since somebody took them last."""
         self.estate = Estate(terms.prefix, self.events)
         self.places = Places(policy.queue)
+        self.trust = Trust(self.events, policy.trust)
         self._policy = policy
         self._arrivals = 0
 

@@ -18,7 +18,18 @@ from admitter.model.group import Group
 from admitter.model.hold import GatePolicy, Hold, Intent, Replan, Strike, Withdraw
 from muster.model import kube
 
-REJECTIONS = frozenset({"UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "Evicted"})
+REJECTIONS = frozenset(
+    {
+        "UnexpectedAdmissionError",
+        "TopologyAffinityError",
+        "SMTAlignmentError",
+        "NodeAffinity",
+        "NodePorts",
+        "TaintToleration",
+        "NodeShutdown",
+        "Evicted",
+    }
+)
 """`status.reason` of a pod that the kubelet refused; `OutOf<resource>` beside these (faults.md section 1, admission.md 6)."""
 DEFAULT_SCHEDULER = "default-scheduler"
 _HELD = "SchedulingGated"

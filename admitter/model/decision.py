@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from admitter.model.lease import Placement
+from admitter.model.promise import TrustPolicy
 from admitter.model.queue import QueuePolicy
 from muster.model import codec
 from muster.model.vocabulary import WaitReason
@@ -40,6 +41,7 @@ class Policy:
     pinned_nodes: int = 64
     """Most nodes that a pod is pinned to which asks for something that placement does not model."""
     queue: QueuePolicy = QueuePolicy()
+    trust: TrustPolicy = TrustPolicy()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +115,16 @@ class Event:
     """One decision, for the log."""
 
     kind: str
-    """opened, waiting, leased, adopted, revoked, started, ended, orphan-heard, orphan-released; of no gang:
-    hold-began, hold-ended, tainted, untainted"""
+    """opened, waiting, leased, adopted, revoked, started, ended, orphan-heard, orphan-released, broken-promise; of no
+    gang: hold-began, hold-ended, tainted, untainted, quarantine-began, quarantine-ended, overbooked"""
     gang: str
     actor: str
     """`client:NAME`, or `admitter`."""
     rule: str
-    """What decided: admit, order, new-term, recover, lifecycle, client."""
+    """What decided: admit, order, new-term, recover, lifecycle, client, trust."""
     detail: str = ""
     lease_id: str = ""
+    node: str = ""
+    """Of what is about one node."""
+    reason: str = ""
+    """Of a broken promise: the kubelet's."""

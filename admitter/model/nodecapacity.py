@@ -58,6 +58,8 @@ class ClusterView:
     nodes: Mapping[str, NodeState]
     facts: Mapping[str, NodeFacts] | None = None
     """What the API server says about the nodes; None: there is no API server. A node that it does not know gives nothing."""
+    barred: Mapping[str, str] = codec.mapping()
+    """Nodes on which nothing new is granted whatever they admit, and why (core/trust.py)."""
 
     def is_stale(self, node: str) -> bool:
         """True if the node's agent was not heard within node_ttl."""
@@ -81,7 +83,7 @@ def outstanding(resource: ResourceReport, leases: Iterable[NodeLease], name: str
 
 def admissible(view: ClusterView, node: str, name: str, leases: Iterable[NodeLease]) -> int:
     """Return the units that may still be admitted strictly on one node."""
-    if view.is_stale(node):
+    if view.is_stale(node) or node in view.barred:
         return 0
     resource = view.nodes[node].report.resources.get(name)
     if resource is None:

@@ -36,7 +36,7 @@ class CapacityBoard:
     def update(self, view: ClusterView, leases: Leases) -> None:
         """Take the state after a pass and wake the watchers of what changed."""
         shown = {
-            name: (state.epoch, state.sequence, view.is_stale(name), leases.get(name, ()))
+            name: (state.epoch, state.sequence, view.is_stale(name), name in view.barred, leases.get(name, ()))
             for name, state in view.nodes.items()
         }
         changed = {name for name, mark in shown.items() if self._shown.get(name) != mark}

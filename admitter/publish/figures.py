@@ -66,4 +66,6 @@ class Figures:
         self.waits = Histogram(WAIT_BOUNDS)
         self.decisions: collections.Counter[str] = collections.Counter()
         """By kind of event."""
+        self.broken_promises: collections.Counter[str] = collections.Counter()
+        """Pods that we let go and a kubelet refused, by its reason."""
         self.failed_passes = 0

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import psutil
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from admitter.core.strikes import REJECTIONS
 from admitter.model import nodecapacity
 from admitter.model.record import GangState
 from admitter.publish.figures import Figures, Histogram, Scene
@@ -67,6 +68,10 @@ class Collector:
         yield _histogram("muster_admitter_pass_seconds", "Duration of a decision pass.", figures.passes)
         yield _histogram("muster_admitter_wait_seconds", "From asking to the lease.", figures.waits)
         yield _counters("muster_admitter_decisions", "Decisions by kind.", "kind", figures.decisions)
+        reasons = collections.Counter(dict.fromkeys((*REJECTIONS, "OutOf", OTHER), 0))
+        for reason, number in figures.broken_promises.items():
+            reasons["OutOf" if reason.startswith("OutOf") else _known(reason, REJECTIONS)] += number
+        yield _counters("muster_broken_promises", "Released pods that a kubelet refused.", "reason", reasons)
         yield _counter("muster_admitter_failed_passes", "Passes that failed by a bug.", figures.failed_passes)
         yield _counter("muster_admitter_lost_log_lines", "Decisions that could not be written.", self._lost_lines())
         yield _counters("muster_admitter_feed_messages", "Accepted messages of agents.", "kind", self._accepted())
@@ -140,6 +145,7 @@ def _gangs(scene: Scene) -> Iterator[Metric]:
     held = sum(1 for record in scene.records if record.lease is not None)
     yield _gauge("muster_admitter_leases", "Gangs that hold a lease.", held)
     yield _gauge("muster_admitter_orphans", "Leases of an earlier term without a client.", scene.orphans)
+    yield _gauge("muster_admitter_quarantined_nodes", "Nodes after a broken promise.", len(scene.view.barred))
     yield _gauge("muster_admitter_term", "The present term.", scene.term)
     yield _gauge("muster_admitter_open", "1 once the term grants; 0 while it listens.", int(scene.is_open))
 

@@ -1,0 +1,175 @@
+"""After a broken promise nothing is leased on a node until it is known why."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admitter.core import offers
+from admitter.core.book import Book
+from admitter.core.trust import Trust
+from admitter.model.decision import Policy
+from admitter.model.promise import Rejection, TrustPolicy
+from admitter.model.record import GangState, Terms
+from muster.model.report import Verdict
+from tests.admitter.clusters import NOW, a_gang, a_node, a_resource, a_view
+
+POLICY = TrustPolicy()
+
+
+def a_rejection(node="n1", *, uid="u1", lease="t1-abc-1", at=NOW, scheduler="default-scheduler", **changes):
+    facts = {"pod": f"team-a/{uid}", "reason": "UnexpectedAdmissionError", "message": "no healthy devices"}
+    return Rejection(uid=uid, node=node, lease_id=lease, at=at, scheduler=scheduler, **{**facts, **changes})
+
+
+def a_sick(heard, **changes):
+    sick = a_resource(0, verdict=Verdict.BLOCKED, reason="NotAdvertised")
+    return a_node("n1", sick, heard=heard, **changes)
+
+
+def at(moment, *nodes):
+    return a_view(*nodes, now=moment)
+
+
+def kinds(events):
+    return [event.kind for event in events]
+
+
+def test_the_first_refusal_closes_the_node_and_is_told_with_all_that_it_hangs_on():
+    book = Book(Terms(term=1, prefix="t1-abc", opens_at=0.0), Policy())
+    book.open(a_gang(gpus=8), "gates", NOW)
+    view = a_view(("n1", 8), ("n2", 4))
+    book.decide(view, NOW)
+    lease = book.records["team-a/train"].lease
+    book.end("team-a/train", "refused", NOW, has_run=False)
+    book.open(a_gang(gpus=8, request_id="r2"), "gates", NOW)
+    book.decide(view, NOW, rejections=[a_rejection(lease=lease.id)])
+    told = next(event for event in book.events if event.kind == "broken-promise")
+    assert (told.lease_id, told.node, told.reason) == (lease.id, "n1", "UnexpectedAdmissionError")
+    assert told.gang == "team-a/train"
+    assert "no healthy devices" in told.detail
+    assert f"snapshot {view.version}" in told.detail
+    record = book.records["team-a/train"]
+    assert record.state is GangState.WAITING
+    assert {each.node: each.reason for each in record.why.excluded}["n1"] == offers.BROKEN_PROMISE
+    assert "no cause known yet" in record.why.summary
+
+
+def test_it_opens_when_the_cause_is_known_and_two_samples_are_clean():
+    events = []
+    trust = Trust(events, POLICY)
+    trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
+    story = [(a_node("n1", 8, heard=NOW + 5), 1), (a_sick(NOW + 10), 1)]
+    story += [
+        (a_node("n1", 8, heard=NOW + 15), 1),
+        (a_node("n1", 8, heard=NOW + 15), 1),
+        (a_node("n1", 8, heard=NOW + 20), 0),
+    ]
+    for node, left in story:
+        view = at(node.heard_at, node)
+        trust.look(view)
+        assert len(trust.bar(view).barred) == left, node.heard_at
+    assert kinds(events) == ["broken-promise", "quarantine-began", "quarantine-ended"]
+    assert "BLOCKED NotAdvertised" in events[-1].detail
+
+
+def test_samples_from_before_the_refusal_say_nothing():
+    trust = Trust([], POLICY)
+    trust.hear([a_rejection()], at(NOW, a_sick(NOW)))
+    old = dataclasses.replace(a_sick(NOW + 4), plane_age_ms={"nvml": 5000, "kubelet.pods": 100})
+    trust.look(at(NOW + 4, old))
+    assert trust.quarantined["n1"].cause == ""
+
+
+def test_without_a_cause_it_is_tried_again_after_a_bound_and_only_clean():
+    trust = Trust([], POLICY)
+    trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
+    for moment in (NOW + 5, NOW + 10, NOW + POLICY.quarantine_seconds):
+        trust.look(at(moment, a_node("n1", 8, heard=moment)))
+        assert trust.quarantined, "two clean samples without a cause are not enough"
+    late = NOW + POLICY.quarantine_seconds + 1
+    trust.look(at(late, a_node("n1", 8, heard=late)))
+    assert not trust.quarantined
+
+
+def test_a_node_that_was_rebooted_since_has_a_cause():
+    trust = Trust([], POLICY)
+    trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
+    for moment in (NOW + 5, NOW + 10):
+        trust.look(at(moment, a_node("n1", 8, heard=moment, boot="another")))
+    assert not trust.quarantined
+
+
+def test_another_refusal_begins_the_count_anew():
+    trust = Trust([], POLICY)
+    trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
+    trust.look(at(NOW + 5, a_sick(NOW + 5)))
+    trust.look(at(NOW + 10, a_node("n1", 8, heard=NOW + 10)))
+    trust.hear([a_rejection(uid="u2", at=NOW + 12)], at(NOW + 12, a_node("n1", 8)))
+    trust.look(at(NOW + 15, a_node("n1", 8, heard=NOW + 15)))
+    assert trust.quarantined["n1"].rejections == 2
+    trust.look(at(NOW + 20, a_node("n1", 8, heard=NOW + 20)))
+    assert not trust.quarantined
+
+
+def test_a_storm_of_others_is_a_note_on_their_scheduler_and_closes_nothing():
+    events = []
+    trust = Trust(events, POLICY)
+    view = at(NOW, a_node("n1", 8))
+    others = [a_rejection(uid=f"s{n}", lease="", at=NOW + n, scheduler="greedy", reason="OutOfcpu") for n in range(9)]
+    trust.hear(others, view)
+    trust.look(view)
+    assert trust.bar(view).barred == {}
+    assert [(event.kind, event.node) for event in events] == [("overbooked", "n1")], "and it is said once"
+    assert "greedy" in events[0].detail
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["storm first", "ours first"])
+def test_a_scheduler_that_overbooks_is_a_cause_that_no_agent_can_see(is_before):
+    trust = Trust([], POLICY)
+    view = at(NOW, a_node("n1", 8))
+    others = [a_rejection(uid=f"s{n}", lease="", at=NOW, scheduler="greedy") for n in range(3)]
+    ours = [a_rejection(reason="OutOfnvidia.com/gpu")]
+    trust.hear(others + ours if is_before else ours + others, view)
+    assert "greedy" in trust.quarantined["n1"].cause
+    for moment in (NOW + 5, NOW + 10):
+        trust.look(at(moment, a_node("n1", 8, heard=moment)))
+    assert not trust.quarantined
+
+
+def test_a_node_that_is_gone_is_forgotten():
+    trust = Trust([], POLICY)
+    trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
+    trust.look(at(NOW + 5))
+    assert trust.quarantined
+    trust.look(at(NOW + POLICY.quarantine_seconds + 1))
+    assert not trust.quarantined
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("refused"), st.booleans()),
+            st.tuples(st.just("sample"), st.booleans()),
+            st.tuples(st.just("silence"), st.booleans()),
+        ),
+        max_size=40,
+    )
+)
+def test_a_node_is_open_only_after_two_clean_samples_since_its_last_broken_promise(steps):
+    trust, moment, clean, is_broken = Trust([], POLICY), NOW, 0, False
+    for number, (what, flag) in enumerate(steps):
+        moment += 3
+        node = a_node("n1", 8, heard=moment) if flag else a_sick(moment)
+        view = at(moment, node)
+        if what == "refused":
+            trust.hear([a_rejection(uid=f"u{number}", lease="t1-abc-1" if flag else "", at=moment)], view)
+            if flag:
+                clean, is_broken = 0, True
+        elif what == "sample":
+            trust.look(view)
+            clean = clean + 1 if flag else 0
+        if is_broken and "n1" not in trust.quarantined:
+            assert clean >= 2
+            is_broken = False
