@@ -33,12 +33,24 @@ from agent.model.history import History
 from agent.model.policy import Policy
 from agent.publish import evidence, feed, metrics
 from agent.publish.board import Board
-from agent.sources import checkpoint, control, hungreader, podresources, reader, readerprocess, sample, session, warmer
+from agent.sources import (
+    checkpoint,
+    control,
+    hungreader,
+    podresources,
+    reader,
+    readerprocess,
+    sample,
+    session,
+    warmer,
+    warmrelay,
+)
 from agent.sources.slice import SliceStore
 from muster import bearer, probes, settings, tls
 from muster.model import codec, kube
 from muster.model.reading import Known, Reading, Unknown
 from muster.model.report import NodeReport, Topology
+from muster.pb.muster.v1 import feed_pb2
 
 _LOG = structlog.get_logger(__name__)
 
@@ -110,6 +122,7 @@ class Agent:
         told = answers.Answers(board=self._board, session=self._session, cycles=self._loop)
         self._control = control.ControlServer(config.control_socket, told.commands)
         self._probes: probes.ProbeServer | None = None
+        self._relay: warmrelay.WarmRelay | None = None
 
     async def run(self) -> int:
         """Run until a signal, or until a part ends that never should."""
@@ -128,7 +141,9 @@ class Agent:
             parts.append(asyncio.create_task(self._feed.run(), name="feed"))
             if self._config.warmer_socket is not None:
                 images = warmer.WarmerClient(self._config.warmer_socket, self._feed.publish_warmth)
+                self._relay = warmrelay.WarmRelay(images, self._feed.answer)
                 parts.append(asyncio.create_task(images.run(), name="warmer"))
+                parts.append(asyncio.create_task(self._relay.run(), name="warm relay"))
         stopping = asyncio.create_task(stop.wait(), name="signal")
         _LOG.info("agent runs", node=self._config.node, pid=os.getpid(), time_scale=self._config.time_scale)
         done, _ = await asyncio.wait((*parts, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -203,12 +218,19 @@ class Agent:
             ),
             on_slice=self._heard_slice,
             on_state=self._heard_state,
+            on_warm=self._heard_warm_list,
             clock=self._time,
         )
 
     def _heard_slice(self, content: kube.NodeSlice, age_seconds: float) -> None:
         if self._slices.offer(content, age_seconds=age_seconds, now=self._time.monotonic()):
             self._loop.wake("Slice")
+        if self._relay is not None and isinstance(content.pods, Known):
+            self._relay.see(content.pods.value)
+
+    def _heard_warm_list(self, wanted: feed_pb2.WarmList) -> None:
+        if self._relay is not None:
+            self._relay.hear(wanted)
 
     def _heard_state(self, state: feed.FeedState) -> None:
         if state.obeyed and state.api_server is not None:

@@ -84,12 +84,13 @@ class FeedPublisher:
         on_slice: Callable[[kube.NodeSlice, float], None] = lambda _slice, _age: None,
         on_leases: Callable[[feed_pb2.LeaseSet], None] = lambda _leases: None,
         on_state: Callable[[FeedState], None] = lambda _state: None,
+        on_warm: Callable[[feed_pb2.WarmList], None] = lambda _list: None,
         clock: clocks.Clock | None = None,
     ) -> None:
         self._resolve = addresses if callable(addresses) else _fixed(addresses)
         self._credentials, self._metadata = credentials, metadata
         self._hello = hello
-        self._on_slice, self._on_leases, self._on_state = on_slice, on_leases, on_state
+        self._on_slice, self._on_leases, self._on_state, self._on_warm = on_slice, on_leases, on_state, on_warm
         self._clock = clock or clocks.SystemClock()
         self._newest: Published | None = None
         self._warmth: NodeWarmth | None = None
@@ -121,6 +122,12 @@ class FeedPublisher:
         if self._newest is not None:
             self._newest = dataclasses.replace(self._newest, warmth=warmth)
             self._wake()
+
+    def answer(self, found: feed_pb2.ImageAnswer) -> None:
+        """Tell the obeyed admitter what an image is; nobody is obeyed: whoever is next asks again."""
+        session = self._sessions.get(self._obeyed or "")
+        if session is not None:
+            session.answer(found)
 
     def _wake(self) -> None:
         for session in self._sessions.values():
@@ -190,6 +197,9 @@ class FeedPublisher:
                 if session.address == self._obeyed and response.leases.term >= self._leases.term:
                     self._leases = response.leases
                     self._on_leases(response.leases)
+            case "warm":
+                if session.address == self._obeyed and response.warm.term >= self._state.term:
+                    self._on_warm(response.warm)
 
     async def _follow_addresses(self, dialers: dict[str, asyncio.Task[None]]) -> None:
         try:

@@ -73,6 +73,13 @@ class FeedSession:
         self._clock = clock
         self._news = asyncio.Event()
         self._outbox: Outbox | None = None
+        self._answers: list[feed_pb2.ImageAnswer] = []
+        """Not sent yet; as many as were asked for."""
+
+    def answer(self, found: feed_pb2.ImageAnswer) -> None:
+        """Have an answer sent."""
+        self._answers.append(found)
+        self.wake()
 
     def wake(self) -> None:
         """Have the writer look at the newest state."""
@@ -129,6 +136,10 @@ class FeedSession:
     async def _write_all(self, call: Any, outbox: Outbox) -> None:
         while True:
             self._news.clear()
+            if self._answers:
+                found, self._answers = self._answers, []
+                answers = feed_pb2.ConnectRequest(answers=feed_pb2.ImageAnswers(answers=found))
+                await call.write(answers.SerializeToString())
             message = self._speaker.next_message(outbox)
             if message is not None:
                 await call.write(message.SerializeToString())

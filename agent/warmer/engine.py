@@ -86,16 +86,15 @@ class Engine:
             self._estate.hinted = wanted
             self._wake.set()
 
-    async def resolve(self, reference: Reference) -> str | Failure:
-        """Ask what a reference is now; its digest, or why there is none."""
+    async def resolve(self, reference: Reference, shown: Credentials | None = None) -> resolve.Resolution | Failure:
+        """Ask what a reference is now; `shown` is tried where the node's own credentials are not enough."""
         held = self._estate.host_holds.get(reference.host, 0.0)
         if held > self._clock.monotonic():
             return Failure(reason=Reason.HOST_HELD, detail=f"{reference.host}", attempts=0, retry_at=held)
         try:
-            resolution = await self._resolver.resolve(reference, self._facts or StoreFacts(), self._clock.utc())
+            return await self._resolver.resolve(reference, self._facts or StoreFacts(), self._clock.utc(), shown)
         except RegistryFailed as error:
             return self._estate.failed(reference, error.reason, error.detail, error.retry_after)
-        return resolution.root.digest
 
     async def newer(self, version: int) -> tuple[int, NodeWarmth]:
         """Wait for a report after the one of that version."""

@@ -40,17 +40,19 @@ class Resolver:
     def __init__(self, registry: Registry, provider: Provider, survey: Survey, platform: Platform) -> None:
         self._registry, self._provider, self._survey, self._platform = registry, provider, survey, platform
 
-    async def resolve(self, reference: Reference, facts: StoreFacts, now: datetime.datetime) -> Resolution:
-        """Ask the registry; parts that are known, or on the node, are not fetched again."""
+    async def resolve(
+        self, reference: Reference, facts: StoreFacts, now: datetime.datetime, shown: Credentials | None = None
+    ) -> Resolution:
+        """Ask the registry; parts that are known, or on the node, are not fetched again.
+
+        `shown` are a pod's own credentials: the node's go first, so that what the node may have needs nobody's secret.
+        """
         try:
             root, credentials = await self._root(reference, None), None
         except RegistryFailed as error:
             if error.reason is not Reason.UNAUTHORIZED:
                 raise
-            credentials = await self._provider.credentials(reference)
-            if credentials is None:
-                raise
-            root = await self._root(reference, credentials)
+            root, credentials = await self._with_proof(reference, shown, error)
         image: Image | Refused = await self._survey.image(root, facts)
         if isinstance(image, Refused):
             image = await asyncio.to_thread(self._read, reference, root, credentials)
@@ -61,6 +63,20 @@ class Resolver:
     async def credentials(self, reference: Reference, *, are_needed: bool) -> Credentials | None:
         """Return what a pull of this reference is to prove itself with."""
         return await self._provider.credentials(reference) if are_needed else None
+
+    async def _with_proof(
+        self, reference: Reference, shown: Credentials | None, refusal: RegistryFailed
+    ) -> tuple[Descriptor, Credentials]:
+        for credentials in (await self._provider.credentials(reference), shown):
+            if credentials is None:
+                continue
+            try:
+                return await self._root(reference, credentials), credentials
+            except RegistryFailed as error:
+                if error.reason is not Reason.UNAUTHORIZED:
+                    raise
+                refusal = error
+        raise refusal
 
     async def _root(self, reference: Reference, credentials: Credentials | None) -> Descriptor:
         return await asyncio.to_thread(self._registry.resolve, reference, credentials)

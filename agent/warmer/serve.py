@@ -19,7 +19,8 @@ from agent.core import warmref
 from agent.model.warm import Failure, Refused, Wanted
 from agent.warmer import engine
 from agent.warmer.config import WarmerConfig
-from muster.model import pbform
+from agent.warmer.resolve import Resolution
+from muster.model import pbform, warmth
 from muster.pb.muster.warmer.v1 import warmer_pb2, warmer_pb2_grpc
 
 CALM_SECONDS = 0.5
@@ -68,11 +69,24 @@ class WarmerService(warmer_pb2_grpc.WarmerServiceServicer):
         reference = warmref.parse(request.reference)
         if isinstance(reference, Refused):
             return warmer_pb2.ResolveResponse(reason=reference.reason.value, detail=reference.detail)
-        match await self._engine.resolve(reference):
+        shown = (request.credential.username, request.credential.password) if request.HasField("credential") else None
+        match await self._engine.resolve(reference, shown):
             case Failure(reason=reason, detail=detail):
                 return warmer_pb2.ResolveResponse(reason=reason.value, detail=detail)
-            case digest:
-                return warmer_pb2.ResolveResponse(digest=digest)
+            case resolution:
+                return _answer(resolution)
+
+
+def _answer(resolution: Resolution) -> Any:
+    """Return what a reference is; an image that cannot be warmed has a digest all the same, and no layers."""
+    answer, image = warmer_pb2.ResolveResponse(digest=resolution.root.digest), resolution.image
+    if isinstance(image, Refused):
+        answer.detail = f"{image.reason.value}: {image.detail}"
+        return answer
+    answer.bytes_total = sum(blob.size for blob in image.blobs)
+    for layer in image.layers:
+        answer.layers.add(prefix=warmth.layer_prefix(layer.chain_id), bytes=layer.blob.size)
+    return answer
 
 
 @contextlib.asynccontextmanager

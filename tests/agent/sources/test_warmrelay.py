@@ -1,0 +1,95 @@
+"""What the admitter wants of a node's images reaches the warmer, and what the warmer answers goes back."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from agent.sources import warmrelay
+from muster.model import kube
+from muster.pb.muster.v1 import feed_pb2
+from muster.pb.muster.warmer.v1 import warmer_pb2
+
+DIGEST = "sha256:" + 64 * "a"
+
+
+class FakeWarmer:
+    """Remembers what it was told; answers every question with one digest."""
+
+    def __init__(self):
+        self.told, self.asked, self.away = [], [], ""
+
+    async def tell(self, request):
+        self.told.append(request)
+        return self.away
+
+    async def resolve(self, request):
+        self.asked.append(request)
+        return warmer_pb2.ResolveResponse(digest=DIGEST, bytes_total=7)
+
+
+@contextlib.asynccontextmanager
+async def relaying():
+    warmer, answers = FakeWarmer(), []
+    relay = warmrelay.WarmRelay(warmer, answers.append)
+    task = asyncio.create_task(relay.run())
+    try:
+        yield relay, warmer, answers
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def pod(**fields):
+    return kube.Pod(**{"namespace": "a", "name": "p", "uid": "1", "phase": kube.PodPhase.PENDING, **fields})
+
+
+async def test_a_list_replaces_the_one_before_with_its_credentials():
+    async with relaying() as (relay, warmer, _):
+        wanted = feed_pb2.WarmList(term=1, images=[feed_pb2.WarmImage(reference=f"r/x@{DIGEST}")])
+        wanted.images[0].credential.username = "u"
+        relay.hear(wanted)
+        await until(lambda: any(request.hints for request in warmer.told))
+        assert warmer.told[-1].hints[0].credential.username == "u"
+        relay.hear(feed_pb2.WarmList(term=1))
+        await until(lambda: not warmer.told[-1].hints)
+
+
+async def test_a_question_is_asked_once_and_again_in_another_term():
+    async with relaying() as (relay, warmer, answers):
+        for term in (1, 1, 2):
+            questions = [feed_pb2.ImageQuestion(id=5, reference="r/x:v1")]
+            relay.hear(feed_pb2.WarmList(term=term, questions=questions))
+            count = len(warmer.told)
+            await until(lambda count=count: len(warmer.told) > count)
+        await until(lambda: len(answers) == 2)
+        assert [request.reference for request in warmer.asked] == ["r/x:v1", "r/x:v1"]
+        assert {(answer.id, answer.digest, answer.bytes_total) for answer in answers} == {(5, DIGEST, 7)}
+
+
+async def test_pods_that_are_starting_are_counted_and_told():
+    async with relaying() as (relay, warmer, _):
+        relay.see([pod(), pod(uid="2", phase=kube.PodPhase.RUNNING)])
+        await until(lambda: warmer.told and warmer.told[-1].starting_pods == 1)
+        relay.see([pod(phase=kube.PodPhase.RUNNING)])
+        await until(lambda: warmer.told[-1].starting_pods == 0)
+        assert warmer.asked == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "starts"),
+    [
+        ({}, True),
+        ({"phase": kube.PodPhase.SUCCEEDED}, False),
+        ({"containers": (kube.Container(name="c", state=kube.ContainerState.WAITING),)}, True),
+        ({"containers": (kube.Container(name="c", state=kube.ContainerState.RUNNING),)}, False),
+    ],
+)
+def test_who_is_starting(fields, starts):
+    assert warmrelay.is_starting(pod(**fields)) is starts
