@@ -61,6 +61,11 @@ def report(known: Known, store: ImageStore, platform: str, now: datetime.datetim
             more += 1
         else:
             images.setdefault(told.key, told)
+    for told in _elsewhere(known, platform):
+        if told.key not in images and len(images) >= MAX_IMAGES:
+            more += 1
+        else:
+            images.setdefault(told.key, told)
     kept = sorted(list(images)[:MAX_IMAGES])
     tags = sorted(known.tags, key=lambda tag: tag.reference)[:MAX_TAGS]
     return NodeWarmth(
@@ -104,6 +109,17 @@ def _wanted(candidate: Candidate, known: Known, snapshotter: str, platform: str)
 
 def _other(name: str, image: Image, known: Known, snapshotter: str, platform: str) -> ImageWarmth:
     return _measured(name, image, warmth.assess(image, known.facts), known, snapshotter, platform)
+
+
+def _elsewhere(known: Known, platform: str) -> Iterable[ImageWarmth]:
+    """Yield what other snapshotters have of the node's images; an image of which one has nothing is not told."""
+    wanted = {each.key: each.image for each in known.candidates if isinstance(each.image, Image)}
+    for snapshotter, snapshots in sorted(known.facts.elsewhere.items()):
+        facts = dataclasses.replace(known.facts, snapshots=snapshots)
+        for name, image in {**known.others, **wanted}.items():
+            if not image.chain_ids.isdisjoint(snapshots):
+                found = warmth.assess(image, facts)
+                yield _measured(name, image, found, known, snapshotter, platform)
 
 
 def _measured(

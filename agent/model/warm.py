@@ -200,6 +200,8 @@ class StoreFacts:
     records: Mapping[str, ImageRecord] = codec.mapping()
     leases: tuple[Lease, ...] = ()
     """Only ours."""
+    elsewhere: Mapping[str, Mapping[str, Snapshot]] = codec.mapping()
+    """The same as `snapshots` in the other snapshotters that pods of this node can use."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

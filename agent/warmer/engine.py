@@ -169,6 +169,8 @@ class Engine:
     async def _cycle(self) -> None:
         if not self._abilities.version or self._is_away:
             self._abilities = self._estate.abilities = await abilities.read(self._runtime)
+            used = frozenset(self._abilities.handlers.values())
+            self._ways.survey.elsewhere = used - {self._config.snapshotter}
         facts = await self._ways.survey.read()
         first = self._facts is None
         self._facts = facts

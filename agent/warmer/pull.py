@@ -15,6 +15,7 @@ cap; else our own download, followed by the runtime's pull (visible) or our own 
 import asyncio
 import dataclasses
 import datetime
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -30,7 +31,11 @@ from agent.warmer.registry import Credentials, Registry
 from agent.warmer.survey import Survey
 from muster.model.warmth import Hold, Level, PullState
 
+_log = logging.getLogger("muster.warmer")
+
 WATCH_SECONDS = 1.0
+_NOT_ABLE = frozenset(("INVALID_ARGUMENT", "UNIMPLEMENTED"))
+"""What a containerd answers whose Transfer is not set up for this snapshotter: CRI's pull may be."""
 SLOWEST_UNPACK = 8 * 1024 * 1024
 """Compressed bytes a second. 56 MiB/s was the slowest seen (images.md section 2); a layer may be 10 GB, and unpacking it
 shows no progress."""
@@ -140,7 +145,13 @@ class Pull:
                 credentials=self._credentials,
                 lease=self._lease,
             )
-            await transfer.pull(self._ways.runtime, wish, self._note_progress)
+            try:
+                await transfer.pull(self._ways.runtime, wish, self._note_progress)
+            except CallFailed as error:
+                if error.code not in _NOT_ABLE:
+                    raise
+                _log.info("no transfer of %s: %s", name, error.detail[:200])
+                await self._ways.runtime.pull(name, self._credentials, lease=self._lease, handler="")
             # CRI's own pull finds all of it here and makes the names that are missing. By digest: one by tag would
             # write the tag's record anew, without its labels.
             name = wanted.reference.at(self._image.root.digest)

@@ -28,6 +28,8 @@ class Survey:
 
     def __init__(self, runtime: Client, platform: Platform, snapshotter: str, lazy_root: pathlib.Path | None) -> None:
         self._runtime, self._platform, self._snapshotter, self._lazy_root = runtime, platform, snapshotter, lazy_root
+        self.elsewhere: frozenset[str] = frozenset()
+        """Snapshotters to look at besides; whoever learns of them sets it."""
         self._known: collections.OrderedDict[str, Image] = collections.OrderedDict()
 
     async def read(self) -> StoreFacts:
@@ -39,8 +41,14 @@ class Survey:
             self._runtime.list_snapshots(self._snapshotter),
             self._runtime.list_leases(),
         )
+        elsewhere = {name: await self._runtime.list_snapshots(name) for name in sorted(self.elsewhere)}
         return StoreFacts(
-            blobs=blobs, ingests=ingests, snapshots=self._with_fetched(snapshots), records=records, leases=leases
+            elsewhere=elsewhere,
+            blobs=blobs,
+            ingests=ingests,
+            snapshots=self._with_fetched(snapshots),
+            records=records,
+            leases=leases,
         )
 
     def remember(self, image: Image) -> None:

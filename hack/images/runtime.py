@@ -13,6 +13,7 @@ import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping
 
 from hack.cluster import assets, versions
 from hack.images import process
@@ -47,7 +48,9 @@ class Containerd:
         *,
         root: pathlib.Path | None = None,
         proxy_snapshotter: tuple[str, pathlib.Path] | None = None,
+        handlers: Mapping[str, str] | None = None,
     ) -> None:
+        """Prepare it. `handlers`: runtime handlers beside runc, with the snapshotter of each."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.binary = folder, binary
         self.root = root or folder / "root"
@@ -56,7 +59,7 @@ class Containerd:
         self.version = version_of(binary)
         self.registries.mkdir(exist_ok=True)
         config = folder / "containerd.toml"
-        config.write_text(self._config(proxy_snapshotter))
+        config.write_text(self._config(proxy_snapshotter, handlers or {}))
         self._child = process.Child([str(binary), "-c", str(config), "-l", "info"], folder / "containerd.log")
 
     @property
@@ -106,7 +109,7 @@ class Containerd:
         log = self.folder / "containerd.log"
         return "containerd successfully booted" in log.read_text(errors="replace")
 
-    def _config(self, proxy_snapshotter: tuple[str, pathlib.Path] | None) -> str:
+    def _config(self, proxy_snapshotter: tuple[str, pathlib.Path] | None, handlers: Mapping[str, str]) -> str:
         is_new = self.version >= (2, 0)
         images = "io.containerd.cri.v1.images" if is_new else "io.containerd.grpc.v1.cri"
         text = f"""version = {3 if is_new else 2}
@@ -122,6 +125,18 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
 """
         if is_new:
             text += f'\n[plugins."io.containerd.transfer.v1.local"]\n  config_path = "{self.registries}"\n'
+            for snapshotter in ("overlayfs", *sorted(filter(None, handlers.values()))) if handlers else ():
+                text += '\n[[plugins."io.containerd.transfer.v1.local".unpack_config]]\n'
+                text += f'  platform = "linux/amd64"\n  snapshotter = "{snapshotter}"\n  differ = "walking"\n'
+        runtimes = "io.containerd.cri.v1.runtime" if is_new else "io.containerd.grpc.v1.cri"
+        for handler, snapshotter in {"runc": "", **handlers}.items() if handlers else ():
+            text += (
+                f'\n[plugins."{runtimes}".containerd.runtimes.{handler}]\n  runtime_type = "io.containerd.runc.v2"\n'
+            )
+            text += f'  snapshotter = "{snapshotter}"\n' if snapshotter else ""
+            if snapshotter and is_new:  # Pulls look here, containers there.
+                text += f'\n[plugins."{images}".runtime_platforms.{handler}]\n'
+                text += f'  platform = "linux/amd64"\n  snapshotter = "{snapshotter}"\n'
         if proxy_snapshotter is not None:
             name, path = proxy_snapshotter
             text += f'\n[proxy_plugins.{name}]\n  type = "snapshot"\n  address = "{path}"\n'

@@ -9,6 +9,8 @@ from agent.model.warm import Mode, Platform, Reason
 from agent.warmer import abilities, transfer
 from agent.warmer.client import CallFailed, Client
 from hack.images import oci
+from hack.images import runtime as runtimes
+from muster.model.warmth import Level
 from tests.agent.warmer.looks import is_warm
 
 pytestmark = [
@@ -125,3 +127,26 @@ async def test_what_the_runtime_can_is_read(runtime, client):
     assert found.has_transfer
     assert found.version.lstrip("v").startswith("2.")
     assert found.handlers == {"": "overlayfs", "runc": "overlayfs"}
+
+
+async def test_a_handler_with_a_snapshotter_of_its_own(world, runtime, tmp_path, faulty, name, wanted):
+    """What that snapshotter has of an image is told as an image of its own; what it lacks is not told."""
+    other = runtimes.Containerd(tmp_path / "other", runtime.binary, handlers={"plain": "native"})
+    other.trust(faulty.address)
+    other.start()
+    try:
+        here = world()
+        here.runtime = other
+        await here.start(wanted(name))
+        report = await here.until(is_warm(here, name), "a warm image")
+        assert report.store.handlers == {"": "overlayfs", "plain": "native", "runc": "overlayfs"}
+        assert {image.snapshotter for image in report.images} == {"overlayfs"}
+        await here.client.pull(name, None, lease="", handler="plain")
+        report = await here.until(lambda report: len(report.images) == 2, "the same image elsewhere")
+        assert {(image.snapshotter, image.level) for image in report.images} == {
+            ("overlayfs", Level.UNPACKED),
+            ("native", Level.UNPACKED),
+        }
+    finally:
+        await here.stop()
+        other.stop()
