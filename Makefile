@@ -21,7 +21,7 @@ venv: ## Make .venv hold requirements/dev.txt and this checkout
 	@bash hack/venv.sh
 
 .PHONY: demo
-demo: venv ## The story in under 90 s: fake GPUs, real programs (ARGS="--json" for one JSON object at the end)
+demo: venv ## The story in under 90 s: fake GPUs, real programs (ARGS="--json"; ARGS="--cluster" on a real control plane)
 	@$(BIN)/python -m hack.demo $(ARGS)
 
 .PHONY: test

@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from hack.demo import hold, story
+from hack.demo import clusterdemo, hold, story
 from hack.demo.scene import Scene, Step
 from hack.fakenode.fleet import Fleet, NotStarted
 from hack.fakenode.node import FakeNode, with_mig
@@ -38,10 +38,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description="Tell the story of a gang and its GPUs.")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     parser.add_argument("--hold", action="store_true", help="no story: keep the nodes, to be broken and asked by hand")
+    parser.add_argument(
+        "--cluster", action="store_true", help="the gangs' story on a real control plane, built if missing"
+    )
     parser.add_argument("--keep", type=pathlib.Path, help="keep the programs' logs in this folder")
     arguments = parser.parse_args()
     if arguments.hold and arguments.json:
         parser.error("--hold has no steps to print with --json")
+    if arguments.hold and arguments.cluster:
+        parser.error("--hold and --cluster do not go together")
     console = Console(stderr=arguments.json, highlight=False, soft_wrap=True)
     began = time.monotonic()
     steps: list[Step] = []
@@ -49,6 +54,9 @@ def main() -> int:
         folder = arguments.keep.absolute() if arguments.keep else pathlib.Path(scratch)
         if unusable := _unusable(folder):
             parser.error(f"--keep: {unusable}")
+        if arguments.cluster:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            return clusterdemo.play(folder, console)
         console.print(
             "[bold]Muster[/bold]: one admitter, four agents, each with its own reader, fake driver and fake kubelet."
         )
