@@ -24,6 +24,7 @@ from admitter.config import AdmitterConfig
 from admitter.core import recover
 from admitter.core.book import Book
 from admitter.core.safeguard import Safeguard
+from admitter.gateloop import GateLoop
 from admitter.kubeside import KubeSide
 from admitter.loop import AdmissionLoop
 from admitter.model.decision import Event
@@ -40,6 +41,7 @@ from admitter.publish.nodemetrics import NodeCollector
 from admitter.services.admission import AdmissionService
 from admitter.services.identity import Door
 from admitter.services.inspect import InspectService
+from admitter.services.podanswers import PodAnswers
 from admitter.sources import feeds
 from admitter.sources.clusterfile import ClusterFile
 from admitter.sources.feeds import FeedHub
@@ -165,11 +167,13 @@ class Admitter:
                     name=config.admitter_name,
                 )
                 tasks.append(group.create_task(loop.run()))
+            gates: GateLoop | None = None
             if config.gates:
                 gates, watch = kube.gate_loop(
                     config, self._clock, desk=self._loop, tell=self._tell, name=config.admitter_name
                 )
                 tasks += [group.create_task(watch.run()), group.create_task(gates.run())]
+            self._inspect.answer_pods(PodAnswers(kube.cluster, self._hub.view, gates))
         return tasks
 
     def _agents(self) -> frozenset[str]:

@@ -131,6 +131,12 @@ class Client:
         with _answers():
             return (await self._inspect.Why(request, timeout=timeout_seconds)).gang
 
+    async def why_pod(self, namespace: str, name: str, timeout_seconds: float) -> inspect_pb2.PodStatus:
+        """Return why a pod does not run, Muster's or not; Refused with NOT_FOUND if there is none."""
+        request = inspect_pb2.WhyRequest(pod=inspect_pb2.PodName(namespace=namespace, name=name))
+        with _answers():
+            return (await self._inspect.Why(request, timeout=timeout_seconds)).pod
+
 
 class GangStream:
     """One gang, held for as long as its block runs."""

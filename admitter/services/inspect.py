@@ -7,17 +7,19 @@ Invariants: only the leader answers, since a standby knows no leases. A caller s
 such gangs are counted, and their names in other gangs' explanations are replaced.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Set
 from typing import Any, Protocol, TypeAlias
 
 import grpc
 
+from admitter.core import podwhy
 from admitter.model.caller import User
 from admitter.model.leadership import NotLeading
-from admitter.model.record import GangRecord
+from admitter.model.record import GangRecord, GangState
 from admitter.publish.capacity import CapacityBoard
 from admitter.services import answers, identity
 from admitter.services.identity import Door
+from admitter.services.podanswers import PodAnswers
 from muster.pb.muster.v1 import inspect_pb2, inspect_pb2_grpc
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -51,6 +53,7 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
         self._door = door
         self._name = name
         self._version = version
+        self._pods: PodAnswers | None = None
 
     async def WatchCapacity(  # noqa: N802 -- gRPC's name
         self, request: inspect_pb2.WatchCapacityRequest, context: Context
@@ -63,21 +66,52 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
             yield response
 
     async def Why(self, request: inspect_pb2.WhyRequest, context: Context) -> inspect_pb2.WhyResponse:  # noqa: N802
-        """Say everything about one gang."""
+        """Say everything about one gang, or why one pod does not run."""
         user = await self._enter(context)
-        wanted = request.gang
+        kind = request.WhichOneof("target") or "gang"
+        wanted = request.pod if kind == "pod" else request.gang
         if not wanted.namespace or not wanted.name:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "gang: namespace and name are required")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{kind}: namespace and name are required")
         await self._door.require(context, user, "get", identity.GANGS, wanted.namespace)
-        records = self._desk.records()
-        shown = await self._shown(user, records)
-        for record in records:
-            if (record.gang.namespace, record.gang.name) == (wanted.namespace, wanted.name):
+        shown = await self._shown(user, self._desk.records()) | {wanted.namespace}
+        if kind == "pod":
+            return inspect_pb2.WhyResponse(pod=await self._pod(wanted.namespace, wanted.name, shown, context))
+        status = self._gang(wanted.namespace, wanted.name)
+        if status is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"gang {wanted.namespace}/{wanted.name} has not asked here")
+            raise AssertionError("abort returned")
+        answers.redact(status, shown)
+        return inspect_pb2.WhyResponse(gang=status)
+
+    def answer_pods(self, pods: PodAnswers) -> None:
+        """Answer for pods too, from now on."""
+        self._pods = pods
+
+    def _gang(self, namespace: str, name: str) -> inspect_pb2.GangStatus | None:
+        for record in self._desk.records():
+            if (record.gang.namespace, record.gang.name) == (namespace, name):
                 status = answers.status(record, self._monotonic())
-                answers.redact(status, shown | {wanted.namespace})
-                return inspect_pb2.WhyResponse(gang=status)
-        await context.abort(grpc.StatusCode.NOT_FOUND, f"gang {wanted.namespace}/{wanted.name} has not asked here")
-        raise AssertionError("abort returned")
+                if record.state is GangState.WAITING and self._pods is not None and self._pods.is_held(namespace, name):
+                    status.autoscaler = podwhy.NO_AUTOSCALER
+                # Of one that has ended, what is held under its name now is news.
+                if record.state is not GangState.ENDED:
+                    return status
+                return (self._pods.held(namespace, name) if self._pods is not None else None) or status
+        return self._pods.held(namespace, name) if self._pods is not None else None
+
+    async def _pod(self, namespace: str, name: str, shown: Set[str], context: Context) -> inspect_pb2.PodStatus:
+        if self._pods is None:
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, "this admitter has no API server, and knows no pods"
+            )
+            raise AssertionError("abort returned")
+        status = self._pods.pod(namespace, name)
+        if status is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no pod {namespace}/{name}")
+            raise AssertionError("abort returned")
+        for cause in status.causes:
+            cause.summary = answers.redacted(cause.summary, shown)
+        return status
 
     async def Status(self, _: inspect_pb2.StatusRequest, context: Context) -> inspect_pb2.StatusResponse:  # noqa: N802
         """Say who this is, what its nodes are in short, and every gang."""

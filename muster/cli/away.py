@@ -21,11 +21,12 @@ from rich.console import Console
 from rich.table import Table
 
 from muster.cli.connection import Exit, NoAnswer
-from muster.model import labels
+from muster.model import gangnames, labels
 from muster.model.nodeconditions import ConditionType
 
 KUBECTL_SECONDS = 20.0
-_GANG = re.compile(r"gang/(?P<namespace>[^/]+)/(?P<name>[^/]+)")
+TARGET = re.compile(r"(?P<kind>gang|pod)/(?P<namespace>[^/]+)/(?P<name>[^/]+)")
+"""What `why` is asked about."""
 _AWAY = "the admitter is away; this is what it last wrote"
 
 Form = Mapping[str, Any]
@@ -44,15 +45,21 @@ def status(arguments: Mapping[str, Any]) -> Exit:
 
 
 def why(arguments: Mapping[str, Any]) -> Exit:
-    """Say how the pods of a gang stand: held by their gate, let go, bound, running."""
-    match = _GANG.fullmatch(str(arguments.get("target", "")))
+    """Say how a pod, or the pods of a gang, stand: held by their gates, let go, bound, running."""
+    match = TARGET.fullmatch(str(arguments.get("target", "")))
     if match is None:
-        click.echo(f"muster: TARGET: {arguments.get('target')!r} is not gang/NAMESPACE/NAME", err=True)
+        click.echo(
+            f"muster: TARGET: {arguments.get('target')!r} is neither gang/NAMESPACE/NAME nor pod/NAMESPACE/NAME",
+            err=True,
+        )
         return Exit.BAD_INPUT
-    selector = f"{labels.GANG.full}={match['name']}"
-    pods = [pod_row(item) for item in _get("pods", "--namespace", match["namespace"], "--selector", selector)]
+    found = _get("pods", "--namespace", match["namespace"])
+    if match["kind"] == "pod":
+        pods = [pod_row(item) for item in found if item["metadata"]["name"] == match["name"]]
+    else:
+        pods = [pod_row(item) for item in found if match["name"] in gangnames.of_pod(item)]
     if not pods:
-        raise NoAnswer(f"no pod carries the label {selector}")
+        raise NoAnswer(f"no pod is, or belongs to, {match[0]}")
     if arguments.get("as_json"):
         click.echo(json.dumps({"source": "pods", "note": _AWAY, "pods": pods}, sort_keys=True))
     else:
@@ -60,9 +67,13 @@ def why(arguments: Mapping[str, Any]) -> Exit:
         for pod in pods:
             lease = f", lease {pod['lease']}" if pod["lease"] else ""
             place = f" on {pod['node']}" if pod["node"] else ""
-            click.echo(f"  {pod['pod']}: {pod['state']}{place}{lease}")
-        if any(pod["state"] == "held" for pod in pods):
-            click.echo("held pods start when the admitter is back")
+            gates = f" by {', '.join(pod['gates'])}" if pod["gates"] else ""
+            said = f", {pod['said']}" if pod["said"] else ""
+            click.echo(f"  {pod['pod']}: {pod['state']}{gates}{place}{lease}{said}")
+        if any(labels.GANG.full in pod["gates"] for pod in pods):
+            click.echo(
+                f"pods held by {labels.GANG.full} start when the admitter is back, or by `muster bypass {match[0]}`"
+            )
     return Exit.SOMETHING
 
 
@@ -80,15 +91,19 @@ def node_row(item: Form) -> dict[str, Any] | None:
     return {"node": item["metadata"]["name"], "conditions": conditions, "untrusted": untrusted}
 
 
-def pod_row(item: Form) -> dict[str, str]:
-    """Return how a pod of a gang stands."""
-    metadata, spec = item["metadata"], item.get("spec", {})
-    is_held = any(gate.get("name") == labels.GANG.full for gate in spec.get("schedulingGates", ()))
+def pod_row(item: Form) -> dict[str, Any]:
+    """Return how a pod stands."""
+    metadata, spec, status = item["metadata"], item.get("spec", {}), item.get("status", {})
+    gates = [gate.get("name", "") for gate in spec.get("schedulingGates", ())]
+    conditions = status.get("conditions") or ()
+    said = [each.get("message", "") for each in conditions if each.get("type") == labels.PLACED.full]
     return {
         "pod": f"{metadata['namespace']}/{metadata['name']}",
-        "state": "held" if is_held else item.get("status", {}).get("phase", "Unknown"),
+        "state": "held" if gates else status.get("phase", "Unknown"),
+        "gates": gates,
         "node": spec.get("nodeName", ""),
-        "lease": metadata.get("annotations", {}).get(labels.LEASE.full, ""),
+        "lease": (metadata.get("annotations") or {}).get(labels.LEASE.full, ""),
+        "said": said[0] if said else "",
     }
 
 

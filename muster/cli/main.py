@@ -1,12 +1,11 @@
 """muster: what an operator asks the admitter. Also `kubectl muster`, by the name kubectl-muster.
 
-`status` shows nodes, GPUs and gangs; `why gang/NAMESPACE/NAME` says why a gang waits or where it is. Exit status as in
-connection.py.
+`status` shows nodes, GPUs and gangs; `why` says why a gang waits or a pod does not run; `bypass` lets go what Muster holds.
+Exit status as in connection.py.
 """
 
 import functools
 import json
-import re
 import sys
 
 import click
@@ -16,8 +15,6 @@ from muster.cli import away, bypass, connection, images, present
 from muster.cli.connection import Exit
 from muster.client import Client
 from muster.model.admission import NodeCapacity
-
-_GANG = re.compile(r"gang/(?P<namespace>[^/]+)/(?P<name>[^/]+)")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="print one JSON object")
 
@@ -77,22 +74,27 @@ async def status(
 
 
 @main.command()
-@click.argument("target", metavar="gang/NAMESPACE/NAME")
+@click.argument("target", metavar="gang/NAMESPACE/NAME|pod/NAMESPACE/NAME")
 @json_option
 @functools.partial(connection.command, instead=away.why)
 async def why(admitter: Client, timeout: float, *, target: str, as_json: bool) -> Exit:  # noqa: ASYNC109 -- a setting
-    """Say why a gang waits, or where it is."""
-    match = _GANG.fullmatch(target)
+    """Say why a gang waits or where it is, or why a pod does not run, Muster's or not."""
+    match = away.TARGET.fullmatch(target)
     if match is None:
-        click.echo(f"muster: TARGET: {target!r} is not gang/NAMESPACE/NAME", err=True)
+        click.echo(f"muster: TARGET: {target!r} is neither gang/NAMESPACE/NAME nor pod/NAMESPACE/NAME", err=True)
         return Exit.BAD_INPUT
-    gang = await admitter.why(match["namespace"], match["name"], timeout)
-    if as_json:
-        click.echo(json.dumps(present.gang_json(gang), sort_keys=True))
+    if match["kind"] == "pod":
+        pod = await admitter.why_pod(match["namespace"], match["name"], timeout)
+        form, lines, is_fine = present.pod_json(pod), present.pod_lines(pod), not pod.causes
     else:
-        for line in present.gang_lines(gang):
+        gang = await admitter.why(match["namespace"], match["name"], timeout)
+        form, lines, is_fine = present.gang_json(gang), present.gang_lines(gang), present.is_gang_fine(gang)
+    if as_json:
+        click.echo(json.dumps(form, sort_keys=True))
+    else:
+        for line in lines:
             click.echo(line)
-    return Exit.FINE if present.is_gang_fine(gang) else Exit.SOMETHING
+    return Exit.FINE if is_fine else Exit.SOMETHING
 
 
 def _console() -> Console:

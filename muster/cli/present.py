@@ -98,6 +98,8 @@ def gang_lines(gang: inspect_pb2.GangStatus) -> list[str]:
             lines.append(f"  further nodes refused: {gang.why.excluded_more}")
         if gang.why.HasField("next_change"):
             lines.append(f"  can change by itself in {age(gang.why.next_change.ToMilliseconds() / 1000)}")
+    if gang.autoscaler:
+        lines.append(f"  {gang.autoscaler}")
     if gang.HasField("lease"):
         lines.append(f"  lease {gang.lease.lease_id} from view {gang.lease.snapshot_version}")
         lines += [f"  {place.podset}: {place.node}: {place.units} {place.resource}" for place in gang.lease.placements]
@@ -107,9 +109,28 @@ def gang_lines(gang: inspect_pb2.GangStatus) -> list[str]:
         f"  pod {member.uid} of {member.podset} on {member.node}: {'has its devices' if member.seen else 'not seen yet'}"
         for member in gang.members
     ]
+    if not gang.delays:
+        return lines
     waits = (f"{'+'.join(span.delays)} {age(span.length.ToMilliseconds() / 1000)}" for span in gang.delays)
     lines.append(f"  time so far: {', '.join(waits)}")
     return lines
+
+
+def pod_lines(pod: inspect_pb2.PodStatus) -> list[str]:
+    """Return why a pod does not run, line by line."""
+    place = f" on {pod.node}" if pod.node else ""
+    gang = f", gang {pod.gang}" if pod.gang else ""
+    lines = [f"pod {pod.namespace}/{pod.name}: {pod.phase}{place}{gang}"]
+    for cause in pod.causes:
+        lines += [f"  {cause.reason}: {cause.summary}", f"    {cause.remedy}"]
+    if not pod.causes:
+        lines.append("  nothing that Muster knows keeps it from running")
+    return lines
+
+
+def pod_json(pod: inspect_pb2.PodStatus) -> Mapping[str, Any]:
+    """Return a pod as a JSON value."""
+    return json_format.MessageToDict(pod, preserving_proto_field_name=True)
 
 
 def nodes_json(nodes: Iterable[NodeCapacity]) -> list[dict[str, Any]]:

@@ -44,6 +44,7 @@ MAX_RUNTIME = Key(name="max-runtime", on=("pod", "Job"), kind=Kind.ANNOTATION)
 CLASS = Key(name="class", on=("pod",), kind=Kind.LABEL)
 MANAGED = Key(name="managed", on=("Namespace",), kind=Kind.LABEL)
 NOT_STARTED = Key(name="NotStarted", on=("pod",), kind=Kind.CONDITION)
+PLACED = Key(name="Placed", on=("pod",), kind=Kind.CONDITION)
 CHECKPOINT = Key(name="checkpoint", on=("Job", "Workload"), kind=Kind.LABEL)
 LAST_CHECKPOINT = Key(name="last-checkpoint", on=("Job", "Workload"), kind=Kind.ANNOTATION)
 LEASE = Key(name="lease", on=("pod",), kind=Kind.ANNOTATION)
@@ -61,6 +62,7 @@ ALL = (
     CLASS,
     MANAGED,
     NOT_STARTED,
+    PLACED,
     CHECKPOINT,
     LAST_CHECKPOINT,
     LEASE,

@@ -38,15 +38,24 @@ NODES = {
 PODS = {
     "items": [
         {
-            "metadata": {"namespace": "ml", "name": "a", "annotations": {"muster.dev/lease": "t1-x-1"}},
+            "metadata": {
+                "namespace": "ml",
+                "name": "a",
+                "labels": {"muster.dev/gang": "train"},
+                "annotations": {"muster.dev/lease": "t1-x-1"},
+            },
             "spec": {"nodeName": "n1"},
             "status": {"phase": "Running"},
         },
         {
-            "metadata": {"namespace": "ml", "name": "b"},
+            "metadata": {"namespace": "ml", "name": "b", "labels": {"muster.dev/gang": "train"}},
             "spec": {"schedulingGates": [{"name": "muster.dev/gang"}]},
-            "status": {"phase": "Pending"},
+            "status": {
+                "phase": "Pending",
+                "conditions": [{"type": "muster.dev/Placed", "status": "False", "message": "needs 16 GPUs (2x8)"}],
+            },
         },
+        {"metadata": {"namespace": "ml", "name": "other"}, "spec": {}, "status": {"phase": "Running"}},
     ]
 }
 
@@ -117,10 +126,16 @@ async def test_why_says_how_the_pods_of_a_gang_stand(ask):
     assert out.splitlines() == [
         "the admitter is away; this is what it last wrote on 2 pods",
         "  ml/a: Running on n1, lease t1-x-1",
-        "  ml/b: held",
-        "held pods start when the admitter is back",
+        "  ml/b: held by muster.dev/gang, needs 16 GPUs (2x8)",
+        "pods held by muster.dev/gang start when the admitter is back, or by `muster bypass gang/ml/train`",
     ]
-    assert ask.asked()[:6] == ["get", "pods", "--namespace", "ml", "--selector", "muster.dev/gang=train"]
+    assert ask.asked()[:4] == ["get", "pods", "--namespace", "ml"]
+
+
+async def test_why_says_how_one_pod_stands(ask):
+    code, out, _ = await ask("why", "pod/ml/other", answer=json.dumps(PODS))
+    assert code == 1
+    assert out.splitlines()[1:] == ["  ml/other: Running"]
 
 
 @pytest.mark.parametrize(
@@ -141,4 +156,4 @@ async def test_who_has_no_answer_either_is_named(ask, how, said):
 async def test_a_gang_without_pods_has_no_answer(ask):
     code, _, err = await ask("why", "gang/ml/none", answer='{"items": []}')
     assert code == 3
-    assert "no pod carries the label muster.dev/gang=none" in err
+    assert "no pod is, or belongs to, gang/ml/none" in err

@@ -394,7 +394,7 @@ class GangStatus(_message.Message):
     namespace: _builtins.str
     name: _builtins.str
     state: _builtins.str
-    """waiting, leased, started, ended; held: its pods are there and nothing has been asked yet"""
+    """waiting, leased, started, ended; held: its pods are there and nothing was asked; released: it needed no device"""
     ended_reason: _builtins.str
     request_id: _builtins.str
     priority: _builtins.int
