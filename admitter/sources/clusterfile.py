@@ -48,13 +48,17 @@ class ClusterFile:
         return self._slices.get(node, kube.NodeSlice()), age
 
     def refresh(self) -> Mapping[str, kube.NodeSlice]:
-        """Look at the file again and return the slices that have changed."""
+        """Look at the file again and return the slices to send: those that have changed, and all after a failure.
+
+        Whoever came meanwhile was told an age, and would go on counting from there.
+        """
+        was_away = bool(self.problem)
         try:
             stamp = _stamp(self._path)
             if stamp == self._stamp:
                 # The very file that was read last, back after a failure, counts again.
                 self.problem = ""
-                return {}
+                return self._slices if was_away else {}
             fresh = parse(self._path.read_bytes())
         except (OSError, ValueError) as error:
             if str(error) != self.problem:
@@ -67,7 +71,7 @@ class ClusterFile:
         changed = {
             node: fresh.get(node, kube.NodeSlice())
             for node in {*fresh, *self._slices}
-            if fresh.get(node) != self._slices.get(node)
+            if was_away or fresh.get(node) != self._slices.get(node)
         }
         self._slices, self._stamp, self.problem = fresh, stamp, ""
         _LOG.info("cluster file read", path=str(self._path), nodes=len(fresh), changed=len(changed))

@@ -91,14 +91,16 @@ class ReaderProcess:
         self._child, self._is_unwanted = child, False
         self.starts += 1
         self.started_at = asyncio.get_running_loop().time()
-        while child.returncode is None:
-            try:
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await child.wait()
-            except TimeoutError:
-                if self._is_unwanted:
+        # One wait for its whole life: asyncio keeps every wait that was given up until the child ends.
+        ended = asyncio.ensure_future(child.wait())
+        try:
+            while not ended.done():
+                await asyncio.wait((ended,), timeout=_LOOK_SECONDS)
+                if self._is_unwanted and not ended.done():
                     await self._kill(child)
                     return
+        finally:
+            ended.cancel()
         self.last_exit_code = child.returncode
         _log.warning("the reader ended with exit code %s", child.returncode)
 

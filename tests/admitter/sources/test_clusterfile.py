@@ -90,8 +90,21 @@ def test_the_same_file_counts_again_when_it_is_back(path, tmp_path):
     clock.now += 5
     assert source.slice_of("n1")[1] == 5.0
     (tmp_path / "aside.json").rename(path)
-    assert source.refresh() == {}
+    assert sorted(source.refresh()) == ["n1"]
     assert (source.problem, source.slice_of("n1")[1]) == ("", 0.0)
+    assert source.refresh() == {}
+
+
+def test_every_slice_is_sent_again_after_a_failure(path):
+    """An agent that came meanwhile was told an age: it would be blind for as long as nothing changes on its node."""
+    write(path, {"nodes": {"n1": a_slice(8), "n2": a_slice(4)}})
+    source = ClusterFile(path, Clock().monotonic)
+    source.refresh()
+    write(path, "{")
+    source.refresh()
+    write(path, {"nodes": {"n1": a_slice(8), "n2": a_slice(5)}})
+    assert {node: gpus_of(content) for node, content in source.refresh().items()} == {"n1": 8, "n2": 5}
+    assert source.refresh() == {}
 
 
 def test_nothing_is_known_before_the_first_good_file(path):
