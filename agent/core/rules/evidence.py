@@ -118,7 +118,7 @@ OF_RULE: Mapping[str, Evidence] = types.MappingProxyType(
         "S4-low": _on(_NODE, _GA),
         "api-slice": _on(uses=("node_object", "pods")),
         "device-file-gpu": _on("device_nodes", _GPU, _GA, clocks=("node-boot",)),
-        "device-files": _on("device_nodes", _GPU, _GA, clocks=("node-boot",)),
+        "device-files": _on("device_nodes", _GPU, uses=(_GA,), clocks=("node-boot",)),
         "driver-not-loaded": _on("nvml"),
         "expected-gpus": _on("expected", _GPU, uses=("pci", "boot"), clocks=("node-boot",)),
         "gpu-drained": _on("nvml.devices.drain", _GA),

@@ -33,3 +33,13 @@ def test_what_no_start_needs_says_nothing():
     files = (DeviceNode(path="/dev/nvidia-uvm-tools", present=False), DeviceNode(path="/dev/nvidiactl", present=True))
     resource = whole(*files)
     assert (resource.verdict, resource.admit_strict) == (Verdict.OK, Known(8))
+
+
+def test_a_missing_control_file_is_said_of_the_node_where_nothing_is_promised():
+    """A plugin that is down as well must not hide why it cannot come back."""
+    observation = builders.a_node(
+        device_nodes=Known((DeviceNode(path="/dev/nvidia-uvm", present=False),)), kubelet=builders.a_kubelet({})
+    )
+    report = judge(History(), observation, Policy(), api_server=True)[1]
+    assert [finding.cause for finding in report.node_findings] == ["DeviceFilesMissing"]
+    assert report.verdict is Verdict.BLOCKED
