@@ -3,7 +3,8 @@
 Input: a gang and a supply. Output: a Grant with all placements, or the Shortfall of the first podset that found no place.
 
 Order of choice: the finest topology domain that holds the whole gang; of those the one that is left with least; in it the
-fewest nodes, and the last of them where it does least damage (spread.py). Equal ones go by name.
+fewest nodes, and the last of them where it does least damage (spread.py). Equal ones go by name. A penalty by row (slow
+starts, starting.py) counts as so many units more that a domain is left with: it never makes a level coarser nor nodes more.
 
 Invariant: all placements come from one Supply and together never exceed it; same gang, same supply: same answer. For one
 gang alone more units never turn a yes into a no, as long as the exact search stays within `policy.search_steps`.
@@ -34,7 +35,9 @@ _TRIES = 12
 """Domains of one level that are tried for several podsets; a single podset finds its place in the first."""
 
 
-def plan(gang: Gang, supply: Supply, policy: Policy, limits: Limits | None = None) -> Plan:
+def plan(
+    gang: Gang, supply: Supply, policy: Policy, limits: Limits | None = None, penalty: Numbers | None = None
+) -> Plan:
     """Return a place for every member, or why there is none.
 
     Preferred levels are held if they can all be held, and given up together otherwise. So is all that pods and nodes
@@ -46,10 +49,10 @@ def plan(gang: Gang, supply: Supply, policy: Policy, limits: Limits | None = Non
     for preferred, is_wishful in ((True, True), (True, False), (False, True)):
         if preferred <= prefers and is_wishful <= wishes:
             wished = _questions(gang, policy, preferred=preferred, is_wishful=is_wishful)
-            answer = _plan(wished, supply, policy, limits)
+            answer = _plan(wished, supply, policy, limits, penalty)
             if isinstance(answer, Grant):
                 return answer
-    return _plan(asked, supply, policy, limits)
+    return _plan(asked, supply, policy, limits, penalty)
 
 
 def fits(gang: Gang, supply: Supply, policy: Policy) -> bool:
@@ -88,7 +91,13 @@ def _hardest_first(asked: Question) -> tuple[bool, int, int, str]:
     return (asked.level == domains.EVERYTHING, -podset.units_per_pod, -podset.count, podset.name)
 
 
-def _plan(asked: Sequence[Question], supply: Supply, policy: Policy, limits: Limits | None) -> Plan:
+def _plan(
+    asked: Sequence[Question],
+    supply: Supply,
+    policy: Policy,
+    limits: Limits | None,
+    penalty: Numbers | None = None,
+) -> Plan:
     alone = [fit.rooms(question, supply, limits=limits) for question in asked]
     for question, rooms in zip(asked, alone, strict=True):
         if not refuse.fits(question, rooms, supply, policy):
@@ -96,18 +105,49 @@ def _plan(asked: Sequence[Question], supply: Supply, policy: Policy, limits: Lim
     failed = None
     small = pack.Budget(_SMALL_STEPS)
     for level in domains.levels(policy):
-        for rows in _candidates(level, asked, alone, supply, policy):
-            found = spread.within(rows, asked, alone, supply, policy, limits)
-            if isinstance(found, spread.Failure):
-                failed = found
-            better = _packed(found, rows, asked, alone, supply, policy, small)
-            if better is not None:
-                return Grant(placements=spread.pinned(better, asked, alone, supply, policy))
+        found = _at_level(level, asked, alone, supply, policy, limits, small, None)
+        if isinstance(found, spread.Failure):
+            failed = found
+        elif found is not None:
+            if penalty is not None:
+                found = _sooner(found, _at_level(level, asked, alone, supply, policy, limits, small, penalty))
+            return Grant(placements=spread.pinned(found, asked, alone, supply, policy))
     assert failed is not None
     exact = pack.search(asked, alone, supply, policy, pack.Budget(policy.search_steps))
     if exact is not None:
         return Grant(placements=spread.pinned(exact, asked, alone, supply, policy))
     return refuse.shortfall(failed.question, failed.rooms, supply, policy, failed.used)
+
+
+def _at_level(
+    level: str,
+    asked: Sequence[Question],
+    alone: Sequence[Rooms],
+    supply: Supply,
+    policy: Policy,
+    limits: Limits | None,
+    budget: pack.Budget,
+    penalty: Numbers | None,
+) -> tuple[Placement, ...] | spread.Failure | None:
+    """Return places in the first domain of a level that holds the gang, the last failure, or None: none was tried."""
+    failed = None
+    for rows in _candidates(level, asked, alone, supply, policy, penalty):
+        found = spread.within(rows, asked, alone, supply, policy, limits, penalty)
+        if isinstance(found, spread.Failure):
+            failed = found
+        better = _packed(found, rows, asked, alone, supply, policy, budget)
+        if better is not None:
+            return better
+    return failed
+
+
+def _sooner(
+    plain: tuple[Placement, ...], other: tuple[Placement, ...] | spread.Failure | None
+) -> tuple[Placement, ...]:
+    """Return the places that start sooner, unless there are none, or on more nodes."""
+    if other is None or isinstance(other, spread.Failure):
+        return plain
+    return other if len({place.node for place in other}) <= len({place.node for place in plain}) else plain
 
 
 def _packed(
@@ -133,7 +173,12 @@ def _packed(
 
 
 def _candidates(
-    level: str, asked: Sequence[Question], alone: Sequence[Rooms], supply: Supply, policy: Policy
+    level: str,
+    asked: Sequence[Question],
+    alone: Sequence[Rooms],
+    supply: Supply,
+    policy: Policy,
+    penalty: Numbers | None,
 ) -> Iterator[Numbers]:
     """Yield the rows of domains that hold each podset if it were alone, first the one that is left with least.
 
@@ -147,13 +192,31 @@ def _candidates(
         enough &= np.bincount(codes, weights=rooms.pods, minlength=size) >= question.podset.count
     fitting = np.flatnonzero(enough)
     if len(fitting) > 1:
-        fitting = _least_first(level, codes, fitting, asked[0], alone[0].units, supply, policy)
+        slow = None if penalty is None else _slowness(codes, fitting, penalty, alone[0].pods, asked[0].podset.count)
+        fitting = _least_first(level, codes, fitting, asked[0], alone[0].units, supply, policy, slow)
     for code in fitting[:_TRIES]:
         yield np.flatnonzero(codes == code)
 
 
+def _slowness(codes: Numbers, fitting: Numbers, penalty: Numbers, pods: Numbers, count: int) -> Numbers:
+    """Return by domain the penalty of its slowest node, were the pods on its quickest ones."""
+    order = np.lexsort((penalty, codes))
+    sorted_codes, sums = codes[order], np.cumsum(pods[order])
+    starts = np.searchsorted(sorted_codes, fitting)
+    before = np.where(starts > 0, sums[starts - 1], 0)
+    last = np.searchsorted(sums, before + count)
+    return penalty[order[np.minimum(last, len(order) - 1)]]
+
+
 def _least_first(
-    level: str, codes: Numbers, fitting: Numbers, asked: Question, units: Numbers, supply: Supply, policy: Policy
+    level: str,
+    codes: Numbers,
+    fitting: Numbers,
+    asked: Question,
+    units: Numbers,
+    supply: Supply,
+    policy: Policy,
+    slow: Numbers | None,
 ) -> Numbers:
     """Return domains of a level in the order in which they are tried."""
     # Rows are in the order of names, so a domain's first row speaks for its name.
@@ -169,4 +232,6 @@ def _least_first(
     keys.append(left)
     if level == Level.NODE:
         keys.append(spread.damage(left, asked.podset.count * asked.podset.units_per_pod))
+    if slow is not None:
+        keys[-1] = keys[-1] + slow
     return fitting[np.lexsort(keys)]

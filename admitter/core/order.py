@@ -21,7 +21,9 @@ from collections.abc import Iterable, Sequence
 from admitter.core import admit, domains, explain, holdings, returns, shadow, signature
 from admitter.core.prospects import Prospects
 from admitter.core.returns import Future, Returns
+from admitter.core.starting import Starts
 from admitter.core.supply import Supply
+from admitter.core.table import Numbers
 from admitter.model.decision import Explanation, Grant, Policy, Shortfall
 from admitter.model.gang import Gang, GpuRequest
 from admitter.model.queue import Ask, Holding, QueueState, Reservation, runtime_seconds
@@ -43,7 +45,13 @@ class Scene:
     ideal: Supply
     """What the nodes could give if all were idle and well."""
     holdings: tuple[Holding, ...] = ()
+    starts: Starts | None = None
+    """How soon gangs start where; None: nobody knows."""
     now: float
+
+    def penalty(self, gang: Gang) -> Numbers | None:
+        """Return what slow starts count for, by row."""
+        return None if self.starts is None else self.starts.penalty(gang, self.supply.table)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +162,7 @@ class _Pass:
             return plan if isinstance(plan, Grant) else None
         if kind in self._behind or kind in self._failed:
             return None
-        plan = admit.plan(gang, self._open, self._policy)
+        plan = admit.plan(gang, self._open, self._policy, penalty=self._scene.penalty(gang))
         if isinstance(plan, Grant):
             return plan
         self._behind.add(kind)
@@ -164,7 +172,7 @@ class _Pass:
         """Plan on all that is free, whoever it is kept for."""
         if kind in self._failed:
             return self._failed[kind]
-        plan = admit.plan(gang, self._now, self._policy)
+        plan = admit.plan(gang, self._now, self._policy, penalty=self._scene.penalty(gang))
         if isinstance(plan, Shortfall):
             self._failed[kind] = plan
         return plan

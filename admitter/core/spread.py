@@ -54,8 +54,9 @@ def within(
     supply: Supply,
     policy: Policy,
     limits: Limits | None,
+    penalty: Numbers | None = None,
 ) -> tuple[Placement, ...] | Failure:
-    """Return places for all podsets on these rows."""
+    """Return places for all podsets on these rows; a penalty by row counts as units among nodes that take as many pods."""
     size = len(supply.table.names)
     used: dict[str, Numbers] = {}
     touched = np.zeros(size, dtype=np.bool_)
@@ -66,7 +67,8 @@ def within(
         if chosen is None:
             whole = fit.rooms(question, supply, used, limits=limits)
             return Failure(question=question, rooms=whole, used=used)
-        places, pods = _shares(question, rooms, chosen, touched[rows])
+        slow = np.zeros(len(chosen), dtype=np.int64) if penalty is None else penalty[rows[chosen]]
+        places, pods = _shares(question, rooms, chosen, touched[rows], slow)
         touched[rows[places]] = True
         placements += _placed(question, supply, rooms, rows, places, pods, used)
     return tuple(placements)
@@ -121,16 +123,16 @@ def _chosen(question: Question, rooms: Rooms, rows: Numbers, supply: Supply, pol
     return np.flatnonzero((codes == best) & (rooms.pods > 0))
 
 
-def _shares(question: Question, rooms: Rooms, chosen: Numbers, touched: Mask) -> tuple[Numbers, Numbers]:
+def _shares(question: Question, rooms: Rooms, chosen: Numbers, touched: Mask, slow: Numbers) -> tuple[Numbers, Numbers]:
     """Return places in rows and their pods: nodes that the gang has first, then the largest, the last where it hurts least."""
     pods, units, is_new = rooms.pods[chosen], rooms.units[chosen], ~touched[chosen]
-    order = np.lexsort((chosen, units, -pods, is_new))
+    order = np.lexsort((chosen, units + slow, -pods, is_new))
     sums = np.cumsum(pods[order])
     last = int(np.searchsorted(sums, question.podset.count))
     left = question.podset.count - (int(sums[last - 1]) if last else 0)
     rest = order[last:]
     rest = rest[(pods[rest] >= left) & (is_new[rest] == is_new[order[last]])]
-    hurt = damage(units[rest], left * question.podset.units_per_pod)
+    hurt = damage(units[rest], left * question.podset.units_per_pod) + slow[rest]
     best = rest[np.lexsort((chosen[rest], units[rest], hurt))[0]]
     filled = order[:last]
     return np.append(chosen[filled], chosen[best]), np.append(pods[filled], left)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from admitter.model.cluster import ANYWHERE, Constraints
+from admitter.model.content import NOTHING, Content
 from muster.model import codec
 
 
@@ -78,6 +79,8 @@ class Podset:
     requests: Mapping[str, int] = codec.mapping()
     """What a pod takes beside `request` (cpu in thousandths, memory in bytes, other extended resources), its slot apart."""
     constraints: Constraints = ANYWHERE
+    content: Content = dataclasses.field(default=NOTHING, compare=False)
+    """No part of what a place is judged by, so two podsets that differ in it ask for the same."""
 
     @property
     def units_per_pod(self) -> int:
