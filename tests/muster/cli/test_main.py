@@ -93,7 +93,7 @@ async def test_a_gang_that_has_its_places(town):
 async def test_bad_input(town, tmp_path):
     async with town.admitter() as (_, address):
         code, _, err = await muster(town, address, "why", "train")
-        assert (code, "is not gang/NAMESPACE/NAME" in err) == (2, True)
+        assert (code, "is neither gang/NAMESPACE/NAME nor pod/" in err) == (2, True)
         code, _, err = await muster(town, address, "why", "gang/team-a/nobody")
         assert (code, "has not asked here" in err) == (2, True)
     code, _, err = await muster(
