@@ -60,8 +60,7 @@ EVIDENCE = r"""
 
 *Needs*: fields of a [capture](../agent/contracts/capture.schema.json) that must be readable for the rule to say anything. *Uses*: fields that
 decide between this cause and another, or how long it is normal. *Clocks*: rows of the last table, with their sources. *Privilege*: what reading the needed fields takes, in parentheses what
-the used ones do; nothing means that every container may read them. *\**: captures may have the field, and no source of this version reads
-it; a rule that needs it decides captures, and is silent on a running agent. A test replays each rule's captures without each privilege and holds
+the used ones do; nothing means that every container may read them. A test replays each rule's captures without each privilege and holds
 this table against what disappears.
 """
 
@@ -130,7 +129,7 @@ def _evidence(rule: Rule) -> tuple[str, ...]:
 
 
 def _fields(paths: Iterable[str]) -> str:
-    return " ".join(f"`{path}`{'*' if evidence.is_unread(path) else ''}" for path in paths) or "-"
+    return " ".join(f"`{path}`" for path in paths) or "-"
 
 
 def _privileges(item: evidence.Evidence) -> str:

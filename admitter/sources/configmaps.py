@@ -61,6 +61,12 @@ class ConfigMaps:
     async def run(self) -> None:
         """Ask again and again, until cancelled."""
         client = self._api.client()
+        try:
+            await self._follow(client)
+        finally:
+            await client.close()
+
+    async def _follow(self, client: lightkube.AsyncClient) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:

@@ -17,9 +17,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 
 from hack import fakenvml
-from hack.fakenode import host, kubeletstate, proctable
+from hack.fakenode import host, kubeletstate, proctable, sockets
 from muster.model import codec, kube
-from muster.model.reading import Known
+from muster.model.reading import NOT_COLLECTED, Known, Reading
 
 GPU_RESOURCE = "nvidia.com/gpu"
 
@@ -37,7 +37,13 @@ class FakeNode:
         self._kubelet: subprocess.Popen[bytes] | None = None
         self._pods: dict[str, kube.Pod] = {}
         self._labels: dict[str, str] = {}
+        self._sockets: list[subprocess.Popen[bytes]] = []
         self.rejections: tuple[kube.Rejection, ...] = ()
+        self.dra: Reading[kube.Dra] = NOT_COLLECTED
+        """What DRA offers here; drivers are seen by the reader."""
+        self.has_plugin_pod = True
+        self.reader_extra: dict[str, str] = {}
+        """Settings of the reader beyond those of the machine, by field name."""
         state = fakenvml.profile(machine, node=name)
         host.make(self.root, state)
         numa = {gpu.uuid: gpu.numa_node for gpu in state.gpus}
@@ -67,7 +73,9 @@ class FakeNode:
         self._kubelet = subprocess.Popen(command, start_new_session=True)
 
     def stop(self) -> None:
-        """End what `start` started."""
+        """End what `start` and `serve` started."""
+        for process in self._sockets:
+            self.unserve(process)
         if self._kubelet is None:
             return
         self._kubelet.terminate()
@@ -93,7 +101,8 @@ class FakeNode:
     def agent_flags(self) -> dict[str, str]:
         """Return the agent's flags that point it, and the reader that it spawns, at this machine."""
         reader = " ".join(
-            f"--{name.replace('_', '-')} {value}" for name, value in host.reader_settings(self.root).items()
+            f"--{name.replace('_', '-')} {value}"
+            for name, value in {**host.reader_settings(self.root), **self.reader_extra}.items()
         )
         return {
             "--node": self.name,
@@ -157,6 +166,24 @@ class FakeNode:
             for name, ids in wanted.items()
         ]
         self.kubelet(*gone, *named)
+
+    def serve(self, role: str, path: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start one of hack/fakenode/sockets.py at a path below the machine's root, and show it to the kubelet."""
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        process = sockets.start(role, str(place), *arguments)
+        self._sockets.append(process)
+        host.show_sockets(self.root)
+        return process
+
+    def unserve(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill what `serve` started; its socket's file stays, as it would."""
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        self._sockets = [other for other in self._sockets if other is not process]
+        host.show_sockets(self.root)
 
     def free_ids(self, resource: str) -> tuple[str, ...]:
         """Return the ids that this kubelet would hand out, in its order."""
@@ -241,7 +268,8 @@ class FakeNode:
             ),
             pods=Known(tuple(self._pods.values())),
             rejections=self.rejections,
-            plugins=Known((plugin,)),
+            plugins=Known((plugin,) if self.has_plugin_pod else ()),
+            dra=self.dra,
         )
 
     def counted_free(self, resource: str = GPU_RESOURCE) -> int:

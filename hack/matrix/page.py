@@ -65,7 +65,6 @@ def page(outcomes: Sequence[Outcome]) -> str:
         *_profiles(),
         LEGEND,
         *_faults(outcomes),
-        _captures_only(outcomes),
         UNSEEN,
         *_unseen(outcomes),
         ABOVE,
@@ -150,23 +149,6 @@ def _cell(outcomes: list[Outcome]) -> str:
             return f"{item.sight.value} ({item.words}){mark}"
         case _:
             return f"{item.sight.value}{mark}"
-
-
-def _captures_only(outcomes: Sequence[Outcome]) -> str:
-    """Say which entries rest on fields that no source reads yet."""
-    causes: dict[str, set[str]] = {}
-    for item in outcomes:
-        if not item.is_twin:
-            causes.setdefault(item.entry, set()).update(item.causes)
-    read = {
-        rule.cause for rule in table.ROWS.values() if not any(map(evidence.is_unread, evidence.OF_RULE[rule.id].needs))
-    }
-    unread = {rule.cause for rule in table.ROWS.values()} - read
-    entries = sorted((entry for entry, named in causes.items() if named & unread), key=order)
-    return (
-        f"\n{', '.join(entries)}: the rule behind it needs a field that captures have and no source of this version reads "
-        "([rules.md](rules.md) marks them). Until one does, a running agent sees these as the nearest other cause, or not at all."
-    )
 
 
 def _unseen(outcomes: Sequence[Outcome]) -> Iterator[str]:
