@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from hack.cluster import assets, gomodule, versions
 
 PROGRESS_SECONDS = 15
+_ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 class Failed(Exception):
@@ -79,6 +80,8 @@ def _build(program: versions.Program) -> None:
     released = json.loads(_go(go, source, "mod", "edit", "-json", module["GoMod"]))
     (source / "go.mod").write_text(gomodule.wrapper(program, released))
     (source / "go.sum").unlink(missing_ok=True)
+    if program.source:
+        shutil.copy(_ROOT / program.source, source / "main.go")
     listed = _go(go, source, "list", "-mod=mod", "-deps", program.package)
     fetched = time.monotonic()
     say(f"{program.name}: {len(listed.split())} packages, modules fetched in {fetched - began:.0f} s")

@@ -30,6 +30,8 @@ class Program:
     """Go packages with the variables gitVersion, gitMajor and gitMinor, which a release sets when it links."""
     manifests: str = ""
     """Folder of the module that kustomize renders to what the program needs in the API server."""
+    source: str = ""
+    """File of this repository that is the program, where the module is only its library; `package` is then its folder."""
 
     @property
     def cold_seconds(self) -> int:
@@ -64,6 +66,7 @@ LINES = {
 KUEUE = "v0.17.0"
 JOBSET = "v0.11.1"  # what this Kueue is built with (its go.mod)
 CONTAINERD = "v2.2.9"
+STARGZ = "v0.18.2"
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """What `make cluster` starts, in the order of their start."""
@@ -82,6 +85,7 @@ _COLD = {
     "containerd": 83,
     "containerd-shim-runc-v2": 4,
     "ctr": 20,
+    "stargz": 60,
 }
 
 _KUBERNETES_STAMPS = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -120,6 +124,13 @@ def programs(line: str) -> dict[str, Program]:
             manifests="config/default",
         ),
         **{name: _containerd(name) for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
+        "stargz": Program(
+            name="stargz",
+            module="github.com/containerd/stargz-snapshotter",
+            package=".",
+            version=STARGZ,
+            source="hack/images/stargz.go",
+        ),
     }
 
 

@@ -33,6 +33,7 @@ class Blob:
 
     kind: str
     data: bytes
+    annotations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -40,7 +41,8 @@ class Blob:
 
     def described(self, **more: object) -> dict[str, object]:
         """Return the descriptor that others refer to this blob by."""
-        return {"mediaType": self.kind, "digest": self.digest, "size": len(self.data), **more}
+        said = {"annotations": dict(self.annotations)} if self.annotations else {}
+        return {"mediaType": self.kind, "digest": self.digest, "size": len(self.data), **said, **more}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ def of_files(files: Mapping[str, bytes], *, mode: int = 0o755) -> Layer:
     """Return a layer that holds these files, parent directories first."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as written:
-        for name in sorted({parent for file in files for parent in _parents(file)}):
+        for name in sorted({parent for file in files for parent in parents(file)}):
             member = tarfile.TarInfo(name)
             member.type, member.mode = tarfile.DIRTYPE, 0o755
             written.addfile(member)
@@ -164,7 +166,8 @@ def _send(
     return response.getheader("Location", "")
 
 
-def _parents(name: str) -> list[str]:
+def parents(name: str) -> list[str]:
+    """Return the folders above a file, highest first."""
     parts = name.split("/")[:-1]
     return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
 

@@ -140,4 +140,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
         if proxy_snapshotter is not None:
             name, path = proxy_snapshotter
             text += f'\n[proxy_plugins.{name}]\n  type = "snapshot"\n  address = "{path}"\n'
+            # Without annotations a remote snapshotter does not learn where a layer is.
+            where = f'"{images}"' if is_new else f'"{images}".containerd'
+            text += f'\n[plugins.{where}]\n  snapshotter = "{name}"\n  disable_snapshot_annotations = false\n'
         return text
