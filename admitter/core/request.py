@@ -8,6 +8,8 @@ Why not in the service: what a valid request is belongs to the contract, and is 
 import re
 from collections.abc import Collection
 
+from admitter.core import imagename
+from admitter.model.content import Content
 from admitter.model.gang import (
     Gang,
     GpuRequest,
@@ -25,6 +27,8 @@ from muster.pb.muster.v1 import admission_pb2
 MAX_PODS = 100_000
 """design.md section 6: `muster.dev/gang-size`."""
 MAX_PODSETS = 64
+MAX_IMAGES = 32
+"""Of one podset."""
 MAX_UNITS_PER_POD = 4096
 """Far above any node; keeps sums within the wire's int64."""
 
@@ -105,6 +109,7 @@ def _podset(
         runtime = message.max_runtime.seconds + message.max_runtime.nanos / 1e9
         if runtime <= 0:
             problems.append(f"{path}.max_runtime: {runtime:g} s is not above 0")
+    content = _content(problems, path, message)
     if len(problems) > known or request is None or pod_class is None:
         return None
     return Podset(
@@ -114,7 +119,21 @@ def _podset(
         topology=topology,
         pod_class=pod_class,
         max_runtime_seconds=runtime,
+        content=content,
     )
+
+
+def _content(problems: list[str], path: str, message: admission_pb2.Podset) -> Content:
+    if len(message.images) > MAX_IMAGES:
+        problems.append(f"{path}.images: has {len(message.images)} entries, at most {MAX_IMAGES}")
+    problems += [
+        f"{path}.images[{index}]: {image[:64]!r} is no image's name"
+        for index, image in enumerate(message.images[:MAX_IMAGES])
+        if not imagename.full(image)
+    ]
+    if message.runtime_handler:
+        _match(problems, f"{path}.runtime_handler", message.runtime_handler, _LABEL, "a runtime handler")
+    return Content(images=tuple(sorted(set(message.images))), handler=message.runtime_handler)
 
 
 def _request(problems: list[str], path: str, message: admission_pb2.Podset) -> Request | None:

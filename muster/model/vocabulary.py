@@ -91,6 +91,9 @@ class WaitReason(enum.StrEnum):
     ON_STRIKE = "OnStrike"
     NEW_TERM = "NewTerm"
     BREAKER_HOLDING = "BreakerHolding"
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
+    IMAGES_UNRESOLVED = "ImagesUnresolved"
+    IMAGES_COLD = "ImagesCold"
 
 
 class EndReason(enum.StrEnum):

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19muster/v1/admission.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\"\x82\x01\n\x0c\x41\x64mitRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.muster.v1.OpenGangH\x00\x12#\n\x06member\x18\x02 \x01(\x0b\x32\x11.muster.v1.MemberH\x00\x12\x1d\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x0e.muster.v1.EndH\x00\x42\t\n\x07message\"u\n\x08OpenGang\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04gang\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12\"\n\x07podsets\x18\x05 \x03(\x0b\x32\x11.muster.v1.Podset\"\xe8\x01\n\x06Podset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\x0e\n\x04gpus\x18\x03 \x01(\x03H\x00\x12$\n\x03mig\x18\x04 \x01(\x0b\x32\x15.muster.v1.MigRequestH\x00\x12/\n\x08resource\x18\x05 \x01(\x0b\x32\x1b.muster.v1.ResourceQuantityH\x00\x12\x10\n\x08topology\x18\x06 \x01(\t\x12\r\n\x05\x63lass\x18\x07 \x01(\t\x12.\n\x0bmax_runtime\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07request\">\n\nMigRequest\x12\x16\n\x0e\x63ompute_slices\x18\x01 \x01(\x03\x12\x18\n\x10min_memory_bytes\x18\x02 \x01(\x03\"2\n\x10ResourceQuantity\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08quantity\x18\x02 \x01(\x03\"3\n\x06Member\x12\x0e\n\x06podset\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\"\x15\n\x03\x45nd\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xb0\x01\n\rAdmitResponse\x12%\n\x07waiting\x18\x01 \x01(\x0b\x32\x12.muster.v1.WaitingH\x00\x12#\n\x06leased\x18\x02 \x01(\x0b\x32\x11.muster.v1.LeasedH\x00\x12%\n\x07started\x18\x03 \x01(\x0b\x32\x12.muster.v1.StartedH\x00\x12!\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x10.muster.v1.EndedH\x00\x42\t\n\x07message\".\n\x07Waiting\x12#\n\x03why\x18\x01 \x01(\x0b\x32\x16.muster.v1.Explanation\"l\n\x06Leased\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x18\n\x10snapshot_version\x18\x03 \x01(\x04\x12(\n\nplacements\x18\x04 \x03(\x0b\x32\x14.muster.v1.Placement\"r\n\tPlacement\x12\x0e\n\x06podset\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0c\n\x04pods\x18\x03 \x01(\x05\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\r\n\x05units\x18\x05 \x01(\x03\x12\x18\n\x10\x66orecast_devices\x18\x06 \x03(\t\"#\n\x07Started\x12\x18\n\x10snapshot_version\x18\x01 \x01(\x04\"\'\n\x05\x45nded\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"\xb7\x02\n\x0b\x45xplanation\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x05\x12\x14\n\x0cneeded_units\x18\x04 \x01(\x03\x12\x17\n\x0f\x61vailable_units\x18\x05 \x01(\x03\x12)\n\x08\x65xcluded\x18\x06 \x03(\x0b\x32\x17.muster.v1.ExcludedNode\x12\x15\n\rexcluded_more\x18\x07 \x01(\x05\x12\x13\n\x0b\x62\x65st_domain\x18\x08 \x01(\t\x12*\n\x07waiting\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x0bnext_change\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x42\x0e\n\x0c_next_change\"\\\n\x0c\x45xcludedNode\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x0c\n\x04\x66ree\x18\x05 \x01(\x03\x32R\n\x10\x41\x64missionService\x12>\n\x05\x41\x64mit\x12\x17.muster.v1.AdmitRequest\x1a\x18.muster.v1.AdmitResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19muster/v1/admission.proto\x12\tmuster.v1\x1a\x1egoogle/protobuf/duration.proto\"\x82\x01\n\x0c\x41\x64mitRequest\x12#\n\x04open\x18\x01 \x01(\x0b\x32\x13.muster.v1.OpenGangH\x00\x12#\n\x06member\x18\x02 \x01(\x0b\x32\x11.muster.v1.MemberH\x00\x12\x1d\n\x03\x65nd\x18\x03 \x01(\x0b\x32\x0e.muster.v1.EndH\x00\x42\t\n\x07message\"u\n\x08OpenGang\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04gang\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12\"\n\x07podsets\x18\x05 \x03(\x0b\x32\x11.muster.v1.Podset\"\x91\x02\n\x06Podset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x12\x0e\n\x04gpus\x18\x03 \x01(\x03H\x00\x12$\n\x03mig\x18\x04 \x01(\x0b\x32\x15.muster.v1.MigRequestH\x00\x12/\n\x08resource\x18\x05 \x01(\x0b\x32\x1b.muster.v1.ResourceQuantityH\x00\x12\x10\n\x08topology\x18\x06 \x01(\t\x12\r\n\x05\x63lass\x18\x07 \x01(\t\x12.\n\x0bmax_runtime\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06images\x18\t \x03(\t\x12\x17\n\x0fruntime_handler\x18\n \x01(\tB\t\n\x07request\">\n\nMigRequest\x12\x16\n\x0e\x63ompute_slices\x18\x01 \x01(\x03\x12\x18\n\x10min_memory_bytes\x18\x02 \x01(\x03\"2\n\x10ResourceQuantity\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08quantity\x18\x02 \x01(\x03\"3\n\x06Member\x12\x0e\n\x06podset\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\"\x15\n\x03\x45nd\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xb0\x01\n\rAdmitResponse\x12%\n\x07waiting\x18\x01 \x01(\x0b\x32\x12.muster.v1.WaitingH\x00\x12#\n\x06leased\x18\x02 \x01(\x0b\x32\x11.muster.v1.LeasedH\x00\x12%\n\x07started\x18\x03 \x01(\x0b\x32\x12.muster.v1.StartedH\x00\x12!\n\x05\x65nded\x18\x04 \x01(\x0b\x32\x10.muster.v1.EndedH\x00\x42\t\n\x07message\".\n\x07Waiting\x12#\n\x03why\x18\x01 \x01(\x0b\x32\x16.muster.v1.Explanation\"l\n\x06Leased\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x18\n\x10snapshot_version\x18\x03 \x01(\x04\x12(\n\nplacements\x18\x04 \x03(\x0b\x32\x14.muster.v1.Placement\"r\n\tPlacement\x12\x0e\n\x06podset\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\x0c\n\x04pods\x18\x03 \x01(\x05\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\r\n\x05units\x18\x05 \x01(\x03\x12\x18\n\x10\x66orecast_devices\x18\x06 \x03(\t\"#\n\x07Started\x12\x18\n\x10snapshot_version\x18\x01 \x01(\x04\"\'\n\x05\x45nded\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\"\xb7\x02\n\x0b\x45xplanation\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12\x10\n\x08position\x18\x03 \x01(\x05\x12\x14\n\x0cneeded_units\x18\x04 \x01(\x03\x12\x17\n\x0f\x61vailable_units\x18\x05 \x01(\x03\x12)\n\x08\x65xcluded\x18\x06 \x03(\x0b\x32\x17.muster.v1.ExcludedNode\x12\x15\n\rexcluded_more\x18\x07 \x01(\x05\x12\x13\n\x0b\x62\x65st_domain\x18\x08 \x01(\t\x12*\n\x07waiting\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x0bnext_change\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x88\x01\x01\x42\x0e\n\x0c_next_change\"\\\n\x0c\x45xcludedNode\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x0c\n\x04\x66ree\x18\x05 \x01(\x03\x32R\n\x10\x41\x64missionService\x12>\n\x05\x41\x64mit\x12\x17.muster.v1.AdmitRequest\x1a\x18.muster.v1.AdmitResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,31 +37,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENGANG']._serialized_start=205
   _globals['_OPENGANG']._serialized_end=322
   _globals['_PODSET']._serialized_start=325
-  _globals['_PODSET']._serialized_end=557
-  _globals['_MIGREQUEST']._serialized_start=559
-  _globals['_MIGREQUEST']._serialized_end=621
-  _globals['_RESOURCEQUANTITY']._serialized_start=623
-  _globals['_RESOURCEQUANTITY']._serialized_end=673
-  _globals['_MEMBER']._serialized_start=675
-  _globals['_MEMBER']._serialized_end=726
-  _globals['_END']._serialized_start=728
-  _globals['_END']._serialized_end=749
-  _globals['_ADMITRESPONSE']._serialized_start=752
-  _globals['_ADMITRESPONSE']._serialized_end=928
-  _globals['_WAITING']._serialized_start=930
-  _globals['_WAITING']._serialized_end=976
-  _globals['_LEASED']._serialized_start=978
-  _globals['_LEASED']._serialized_end=1086
-  _globals['_PLACEMENT']._serialized_start=1088
-  _globals['_PLACEMENT']._serialized_end=1202
-  _globals['_STARTED']._serialized_start=1204
-  _globals['_STARTED']._serialized_end=1239
-  _globals['_ENDED']._serialized_start=1241
-  _globals['_ENDED']._serialized_end=1280
-  _globals['_EXPLANATION']._serialized_start=1283
-  _globals['_EXPLANATION']._serialized_end=1594
-  _globals['_EXCLUDEDNODE']._serialized_start=1596
-  _globals['_EXCLUDEDNODE']._serialized_end=1688
-  _globals['_ADMISSIONSERVICE']._serialized_start=1690
-  _globals['_ADMISSIONSERVICE']._serialized_end=1772
+  _globals['_PODSET']._serialized_end=598
+  _globals['_MIGREQUEST']._serialized_start=600
+  _globals['_MIGREQUEST']._serialized_end=662
+  _globals['_RESOURCEQUANTITY']._serialized_start=664
+  _globals['_RESOURCEQUANTITY']._serialized_end=714
+  _globals['_MEMBER']._serialized_start=716
+  _globals['_MEMBER']._serialized_end=767
+  _globals['_END']._serialized_start=769
+  _globals['_END']._serialized_end=790
+  _globals['_ADMITRESPONSE']._serialized_start=793
+  _globals['_ADMITRESPONSE']._serialized_end=969
+  _globals['_WAITING']._serialized_start=971
+  _globals['_WAITING']._serialized_end=1017
+  _globals['_LEASED']._serialized_start=1019
+  _globals['_LEASED']._serialized_end=1127
+  _globals['_PLACEMENT']._serialized_start=1129
+  _globals['_PLACEMENT']._serialized_end=1243
+  _globals['_STARTED']._serialized_start=1245
+  _globals['_STARTED']._serialized_end=1280
+  _globals['_ENDED']._serialized_start=1282
+  _globals['_ENDED']._serialized_end=1321
+  _globals['_EXPLANATION']._serialized_start=1324
+  _globals['_EXPLANATION']._serialized_end=1635
+  _globals['_EXCLUDEDNODE']._serialized_start=1637
+  _globals['_EXCLUDEDNODE']._serialized_end=1729
+  _globals['_ADMISSIONSERVICE']._serialized_start=1731
+  _globals['_ADMISSIONSERVICE']._serialized_end=1813
 # @@protoc_insertion_point(module_scope)

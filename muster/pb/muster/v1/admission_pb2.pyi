@@ -93,6 +93,8 @@ class Podset(_message.Message):
     TOPOLOGY_FIELD_NUMBER: _builtins.int
     CLASS_FIELD_NUMBER: _builtins.int
     MAX_RUNTIME_FIELD_NUMBER: _builtins.int
+    IMAGES_FIELD_NUMBER: _builtins.int
+    RUNTIME_HANDLER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     count: _builtins.int
     """Pods, 1..100000."""
@@ -100,12 +102,18 @@ class Podset(_message.Message):
     """Whole GPUs a pod."""
     topology: _builtins.str
     """"", or required=LEVEL or preferred=LEVEL with LEVEL of island, node, clique."""
+    runtime_handler: _builtins.str
+    """Of its RuntimeClass; empty: the node's default."""
     @_builtins.property
     def mig(self) -> Global___MigRequest: ...
     @_builtins.property
     def resource(self) -> Global___ResourceQuantity: ...
     @_builtins.property
     def max_runtime(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """That its pods run, as their spec names them: nodes that have them are preferred. At most 32."""
+
     def __init__(
         self,
         *,
@@ -116,10 +124,12 @@ class Podset(_message.Message):
         resource: Global___ResourceQuantity | None = ...,
         topology: _builtins.str = ...,
         max_runtime: _duration_pb2.Duration | None = ...,
+        images: _abc.Iterable[_builtins.str] | None = ...,
+        runtime_handler: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "max_runtime", b"max_runtime", "mig", b"mig", "request", b"request", "resource", b"resource"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["class", b"class", "count", b"count", "gpus", b"gpus", "max_runtime", b"max_runtime", "mig", b"mig", "name", b"name", "request", b"request", "resource", b"resource", "topology", b"topology"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class", b"class", "count", b"count", "gpus", b"gpus", "images", b"images", "max_runtime", b"max_runtime", "mig", b"mig", "name", b"name", "request", b"request", "resource", b"resource", "runtime_handler", b"runtime_handler", "topology", b"topology"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["gpus", "mig", "resource"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
