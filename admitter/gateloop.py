@@ -11,26 +11,33 @@ Not here: any rule (core/gates.py, strikes.py), any request (publish/podissuer.p
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable
+import datetime
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import structlog
 
-from admitter.core import gates, groups, strikes
+from admitter.core import gates, gatescene, rollouts, strikes
+from admitter.core.membership import Membership
 from admitter.core.register import Conflict
-from admitter.model.cluster import Changes, Cluster, KubePod, Owner
+from admitter.core.rollouts import Rollout
+from admitter.model.cluster import Changes, Cluster, KubePod
 from admitter.model.decision import Event
 from admitter.model.gang import Gang, Member
 from admitter.model.group import Workloads
 from admitter.model.hold import (
     GatePolicy,
     Hold,
+    HoldReason,
     Intent,
     Join,
     Leave,
     Open,
+    Pause,
     Release,
     Replan,
+    Resume,
+    Stand,
     Strike,
     Tell,
     Told,
@@ -38,6 +45,7 @@ from admitter.model.hold import (
 )
 from admitter.model.leadership import Guard, NotLeading
 from admitter.model.record import GangRecord
+from admitter.model.standing import Standing
 from admitter.publish.nodes import Outcome
 from admitter.publish.podissuer import PodIssuer
 from muster.model import labels
@@ -57,10 +65,11 @@ class Desk(Protocol):
 
     @property
     def term(self) -> int: ...
-    def open(self, gang: Gang, owner: str) -> Any: ...
+    def open(self, gang: Gang, owner: str, asked_at: float | None = None) -> Any: ...
     def join(self, attachment: Any, member: Member) -> None: ...
     def leave(self, attachment: Any, uid: str) -> None: ...
-    def end(self, attachment: Any, detail: str) -> None: ...
+    def stand(self, attachment: Any, standing: Standing) -> None: ...
+    def end(self, attachment: Any, detail: str, *, has_run: bool = True) -> None: ...
     def close(self, attachment: Any) -> None: ...
     def record(self, key: str) -> GangRecord | None: ...
     def requests_of_leases(self) -> dict[str, str]: ...
@@ -78,6 +87,7 @@ class Clock(Protocol):
     """What the loop needs of time."""
 
     def monotonic(self) -> float: ...
+    def utc(self) -> datetime.datetime: ...
 
 
 class GateLoop:
@@ -99,30 +109,28 @@ class GateLoop:
         self._desk, self._cluster, self._objects, self._issuer = desk, cluster, objects, issuer
         self._guard, self._clock, self._policy, self._tell = guard, clock, policy, tell
         self._wake = asyncio.Event()
-        self._members: dict[str, set[str]] = {}
-        """Key -> UIDs of all pods that have that place."""
-        self._places: dict[str, groups.Place] = {}
-        """By UID."""
-        self._fresh: set[str] = set()
-        """UIDs whose place has to be made out anew."""
+        self._membership = Membership()
         self._dirty: set[str] = set()
         self._holds: dict[str, Hold] = {}
         self._attached: dict[str, Any] = {}
+        self._listeners: dict[str, asyncio.Task[None]] = {}
+        self._bound = rollouts.Bound()
         self._tasks: asyncio.TaskGroup | None = None
         self._term = 0
         cluster.listen(self._take)
 
     def changed(self, namespace: str) -> None:
         """Something above the pods of a namespace has changed; empty: perhaps everything."""
-        for uid, pod in self._cluster.pods().items():
-            if (not namespace or pod.namespace == namespace) and self._concerns(pod):
-                self._fresh.add(uid)
+        self._membership.touch(
+            uid
+            for uid, pod in self._cluster.pods().items()
+            if (not namespace or pod.namespace == namespace) and self._concerns(pod)
+        )
         self._wake.set()
 
     def gang_of(self, uid: str) -> str:
         """Return the name of the gang that a pod belongs to; empty: none that is followed here."""
-        place = self._places.get(uid)
-        return place.name if place is not None else ""
+        return self._membership.gang_of(uid)
 
     def told(self, key: str) -> Told | None:
         """Return what was last said of a gang, by namespace/name."""
@@ -152,91 +160,108 @@ class GateLoop:
 
     def _concerns(self, pod: KubePod) -> bool:
         """Return whether a pod may be of a group that anything is held for."""
-        return pod.uid in self._places or self._policy.gate in pod.gates or labels.LEASE.full in pod.annotations
+        return self._membership.has(pod.uid) or self._concerns_gates(pod)
 
     def _take(self, changes: Changes) -> None:
         for change in changes.pods:
+            self._bound.note(change.before, change.after)
             pod = change.after or change.before
             if pod is not None:
                 # A pod that runs without our gate may still be a member: its marker says so.
-                self._fresh.add(pod.uid)
-        if self._fresh:
+                self._membership.touch((pod.uid,))
+        if not self._membership.is_settled:
             self._wake.set()
-
-    def _place_fresh(self, workloads: Workloads) -> None:
-        fresh, self._fresh = self._fresh, set()
-        for uid in fresh:
-            pod = self._cluster.pod(uid)
-            place = groups.place(pod, workloads) if pod is not None else None
-            before = self._places.get(uid)
-            if before is not None and (place is None or place.key != before.key):
-                self._members[before.key].discard(uid)
-                self._dirty.add(before.key)
-                del self._places[uid]
-            if place is not None:
-                self._places[uid] = place
-                self._members.setdefault(place.key, set()).add(uid)
-                self._dirty.add(place.key)
 
     # -- one look
 
     def _look(self, *, everything: bool) -> None:
         term = self._desk.term
         if term != self._term:
-            self._holds, self._attached, self._term = {}, {}, term
+            for listener in self._listeners.values():
+                listener.cancel()
+            self._holds, self._attached, self._listeners, self._term = {}, {}, {}, term
             self.changed("")
         if not term or not self._guard.may_write(term) or not self._cluster.is_synced or not self._objects.is_synced:
             return
         workloads = self._objects.workloads()
-        self._place_fresh(workloads)
+        self._dirty |= self._membership.settle(self._cluster.pod, workloads)
         dirty, self._dirty = self._dirty, set()
         known = self._desk.requests_of_leases()
         for key in sorted(dirty | (self._holds.keys() if everything else set())):
             self._step(key, workloads, known)
         if everything:
-            self._issuer.resume_suspended(workloads, self._term)
+            waiting = {hold.paused.uid for hold in self._holds.values() if hold.paused is not None}
+            self._issuer.resume_suspended(workloads, self._term, waiting)
 
     def _step(self, key: str, workloads: Workloads, known: dict[str, str]) -> None:
-        uids = self._members.get(key, set())
+        uids = self._membership.of(key)
         pods = [pod for uid in uids if (pod := self._cluster.pod(uid)) is not None]
         hold = self._holds.get(key, Hold())
+        now = self._clock.monotonic()
         if not pods and not hold.request_id:
-            self._holds.pop(key, None)
-            if not uids:
-                self._members.pop(key, None)
+            self._drop(key, strikes.faded(hold, self._policy, now))
             return
         record = self._desk.record(key)
-        place = self._places[pods[0].uid] if pods else None
-        group = groups.group(place, pods, workloads) if place is not None else groups.empty(key)
         if key not in self._holds and not any(self._concerns_gates(pod) for pod in pods):
             return
-        owners = {pod.uid: groups.owner(pod, workloads) for pod in pods}
-        scene = gates.Scene(
-            group=group,
+        scene = gatescene.assemble(
+            key,
+            pods,
+            workloads,
             record=record if record is not None and record.owner == OWNER else None,
-            request_of=known,
-            owners=owners,
-            owner_runtime=_runtime(owners.values(), workloads),
-            now=self._clock.monotonic(),
+            hold=hold,
+            known=known,
+            moment=gatescene.Moment(now=now, utc=self._clock.utc()),
+            policy=self._policy,
+            bound=self._bound_pods,
         )
         self._holds[key], intents = gates.step(scene, hold, self._policy)
         for intent in intents:
             self._do(intent, key, scene)
 
+    def _drop(self, key: str, hold: Hold) -> None:
+        """Forget a group without pods, and last of all who refused it: a launcher may make it anew at once."""
+        if hold.strikes:
+            self._holds[key] = dataclasses.replace(hold, told=None)
+        else:
+            self._holds.pop(key, None)
+        self._membership.drop(key)
+
+    def _bound_pods(self, whose: Rollout) -> Iterator[KubePod]:
+        for uid in self._bound.of(whose):
+            pod = self._cluster.pod(uid)
+            if pod is not None:
+                yield pod
+
     def _concerns_gates(self, pod: KubePod) -> bool:
         return self._policy.gate in pod.gates or labels.LEASE.full in pod.annotations
 
     def _do(self, intent: Intent, key: str, scene: gates.Scene) -> None:
-        attachment, issuer = self._attached.get(key), self._issuer
         match intent:
-            case Open(gang=gang):
-                self._open(gang, key)
-            case Withdraw(detail=detail):
-                self._withdraw(key, detail)
+            case Open() | Withdraw() | Stand() | Join() | Leave():
+                self._ask(intent, key, scene)
+            case _:
+                self._issue(intent, key, scene)
+
+    def _ask(self, intent: Intent, key: str, scene: gates.Scene) -> None:
+        """Tell the queue."""
+        attachment = self._attached.get(key)
+        match intent:
+            case Open():
+                self._open(intent, key, scene)
+            case Withdraw(detail=detail, has_run=has_run):
+                self._withdraw(key, detail, has_run=has_run)
+            case Stand(standing=standing) if attachment is not None:
+                self._desk.stand(attachment, standing)
             case Join(member=member) if attachment is not None:
                 self._desk.join(attachment, member)
             case Leave(uid=uid) if attachment is not None:
                 self._desk.leave(attachment, uid)
+
+    def _issue(self, intent: Intent, key: str, scene: gates.Scene) -> None:
+        """Have it done on the API server, or noted."""
+        issuer = self._issuer
+        match intent:
             case Release():
                 issuer.release(intent, self._term, lambda *refusal: self._refuse(key, *refusal))
             case Strike():
@@ -244,21 +269,34 @@ class GateLoop:
             case Replan():
                 self._note("replanned", key, intent.detail, "")
                 issuer.replan(intent, scene.group.namespace, self._term)
+            case Pause(owner=owner):
+                self._note("paused", key, f"{owner.kind} {owner.name} is suspended: its own deadline would run", "")
+                issuer.pause(owner, scene.group.namespace, self._term, lambda detail: self._cannot_pause(key, detail))
+            case Resume(owner=owner):
+                issuer.resume(owner, scene.group.namespace, self._term)
             case Tell(told=told):
                 _LOG.info("gang", gang=key, reason=told.reason, summary=told.summary)
-                issuer.say(told, scene.group, scene.owners, self._term)
+                issuer.say(told, scene.group, scene.owners, self._term, self._holds[key].paused)
 
-    def _open(self, gang: Gang, key: str) -> None:
+    def _open(self, intent: Open, key: str, scene: gates.Scene) -> None:
         try:
-            attachment = self._desk.open(gang, OWNER)
+            attachment = self._desk.open(intent.gang, OWNER, intent.asked_at)
         except NotLeading:
             return
         except Conflict as conflict:
-            _LOG.warning("a gang's name is taken", gang=key, detail=conflict.detail)
+            told = Told(reason=HoldReason.NAME_TAKEN, summary=f"another gang has its name: {conflict.detail}")
+            hold = self._holds[key]
+            if hold.told != told:
+                self._holds[key] = dataclasses.replace(hold, told=told)
+                _LOG.warning("a gang's name is taken", gang=key, detail=conflict.detail)
+                self._issuer.say(told, scene.group, scene.owners, self._term)
             return
         self._attached[key] = attachment
         assert self._tasks is not None
-        self._tasks.create_task(self._listen(key, attachment))
+        older = self._listeners.pop(key, None)
+        if older is not None:
+            older.cancel()
+        self._listeners[key] = self._tasks.create_task(self._listen(key, attachment))
 
     async def _listen(self, key: str, attachment: Any) -> None:
         """Look again whenever the queue has something new."""
@@ -275,29 +313,32 @@ class GateLoop:
 
     def _refuse(self, key: str, uid: str, outcome: Outcome, detail: str) -> None:
         """A patch was refused for good: the lease goes back, and the gang waits before it asks again."""
-        now = self._clock.monotonic()
-        hold = strikes.struck(self._holds.get(key, Hold()), self._policy, now, {uid})
+        strike = Strike(party="api server", reason=outcome.value, detail=detail, uid=uid)
+        before = self._holds.get(key, Hold())
+        hold = strikes.struck(before, self._policy, self._clock.monotonic(), [strike])
         self._holds[key] = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset())
-        self._strike(key, Strike(party="api server", reason=outcome.value, detail=detail, uid=uid))
-        self._withdraw(key, detail)
+        self._strike(key, strike)
+        self._withdraw(key, detail, has_run=before.has_run)
+
+    def _cannot_pause(self, key: str, detail: str) -> None:
+        """What makes the pods may not be suspended: its deadline runs, and that is said instead."""
+        _LOG.warning("a deadline runs while its pods are held", gang=key, detail=detail)
+        self._holds[key] = dataclasses.replace(self._holds.get(key, Hold()), cannot_pause=True, paused=None)
+        self._dirty.add(key)
+        self._wake.set()
 
     def _strike(self, key: str, strike: Strike) -> None:
         self._note("refused", key, f"{strike.party} {strike.reason}: {strike.detail}", strike.lease_id)
 
-    def _withdraw(self, key: str, detail: str) -> None:
-        attachment = self._attached.pop(key, None)
+    def _withdraw(self, key: str, detail: str, *, has_run: bool) -> None:
+        attachment, listener = self._attached.pop(key, None), self._listeners.pop(key, None)
+        if listener is not None:
+            listener.cancel()
         if attachment is not None:
-            self._desk.end(attachment, detail)
+            self._desk.end(attachment, detail, has_run=has_run)
             self._desk.close(attachment)
             self._dirty.add(key)
             self._wake.set()
 
     def _note(self, kind: str, key: str, detail: str, lease_id: str) -> None:
         self._tell(Event(kind=kind, gang=key, actor="admitter", rule="strike", detail=detail[:512], lease_id=lease_id))
-
-
-def _runtime(owners: Iterable[Owner | None], workloads: Workloads) -> str:
-    """Return how long the owner says that it runs, where all pods have one."""
-    uids = {owner.uid if owner is not None else "" for owner in owners}
-    job = workloads.jobs.get(uids.pop()) if len(uids) == 1 else None
-    return job.annotations.get(labels.MAX_RUNTIME.full, "") if job is not None else ""

@@ -17,8 +17,10 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from admitter.core import grouprequest, seats, strikes
+from admitter.core import deadlines, grouprequest, seats, strikes
+from admitter.core.deadlines import Deadline, Maker
 from admitter.model.cluster import KubePod, Owner
+from admitter.model.decision import Explanation
 from admitter.model.gang import Member
 from admitter.model.group import Group, GroupMember
 from admitter.model.hold import (
@@ -29,13 +31,17 @@ from admitter.model.hold import (
     Join,
     Leave,
     Open,
+    Pause,
     Release,
+    Stand,
     Tell,
     Told,
     Withdraw,
 )
 from admitter.model.lease import Lease
 from admitter.model.record import GangRecord, GangState
+from admitter.model.standing import Standing
+from muster.model import codec
 from muster.model.reading import Known, Unknown
 
 _HOLDING = (GangState.LEASED, GangState.STARTED)
@@ -54,20 +60,37 @@ class Scene:
     """UID -> the topmost object that makes the pod."""
     owner_runtime: str = ""
     """`muster.dev/max-runtime` of that object."""
+    born: Mapping[str, float] = codec.mapping()
+    """UID -> when the pod was made, by the admitter's monotonic clock."""
+    began: Mapping[str, float] = codec.mapping()
+    """UID -> when its kubelet took notice of it."""
+    self_block: str = ""
+    """Why it waits for itself; empty: it does not (rollouts.py)."""
+    deadline: Deadline | None = None
+    """Of what makes its pods, while it runs."""
+    maker: Maker | None = None
+    """Of a group whose pods are away: what we suspended."""
     now: float
 
 
 def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Intent, ...]]:
     """Return what to remember and what to do."""
     group, record = scene.group, scene.record
+    hold = _noticed(scene, strikes.faded(hold, policy, scene.now))
+    is_ours = record is not None and record.gang.request_id == hold.request_id
+    holds = record is not None and record.state in _HOLDING and is_ours
+    if scene.maker is not None and not (holds and group.members) and _is_incomplete(group):
+        hold, intents = deadlines.follow_paused(hold, record, scene.maker, policy, scene.now)
+        if record is None or record.why is None or hold.paused is None:
+            return hold, intents
+        summary = f"{record.why.summary}; suspended meanwhile, so that its own deadline does not run"
+        return _tell(hold, Told(reason=record.why.reason, summary=summary), intents)
     if _is_over(scene, hold, policy):
-        return Hold(strikes=hold.strikes, not_before=hold.not_before, told=hold.told), _withdrawal(
-            record, "all its pods are done or gone"
-        )
+        return _forgotten(hold), _withdrawal(record, "all its pods are done or gone", has_run=hold.has_run)
     hold, outcome = strikes.judge(group, hold, policy, scene.now, scene.owners)
     if outcome:
         return hold, outcome
-    if record is not None and record.state in _HOLDING and record.gang.request_id == hold.request_id:
+    if holds and hold.request_id:
         return _follow(scene, hold, policy)
     ours = [member for member in group.members if _is_ours(member.pod, scene, policy)]
     if not ours:
@@ -76,6 +99,33 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Inte
     if obstacle is not None:
         return _tell(hold, obstacle, _withdrawal(record, obstacle.summary))
     return _ask(scene, hold, policy, ours)
+
+
+def _noticed(scene: Scene, hold: Hold) -> Hold:
+    """Remember that a container of the generation has started: pods can be gone before they are asked for."""
+    if hold.has_run or not hold.seats:
+        return hold
+    pods = (*(member.pod for member in scene.group.members), *scene.group.ended)
+    return dataclasses.replace(hold, has_run=any(pod.uid in hold.seats and strikes.has_started(pod) for pod in pods))
+
+
+def _forgotten(hold: Hold) -> Hold:
+    """Return what outlives a generation: who refused it."""
+    return Hold(
+        strikes=hold.strikes,
+        refused_by=hold.refused_by,
+        struck_at=hold.struck_at,
+        not_before=hold.not_before,
+        told=hold.told,
+    )
+
+
+def _is_incomplete(group: Group) -> bool:
+    match group.wanted:
+        case Known(value=wanted):
+            return not group.members or len(group.members) < wanted
+        case Unknown():
+            return True
 
 
 # -- before the lease
@@ -98,7 +148,10 @@ def _obstacle(group: Group, hold: Hold, policy: GatePolicy, now: float) -> Told 
             summary=f"{', '.join(foreign[:4])} on {pods[0]}" + (f" and {len(pods) - 1} more" if len(pods) > 1 else ""),
         )
     if now < hold.not_before:
-        return Told(reason=HoldReason.ON_STRIKE, summary=f"what it was given was refused, {hold.strikes} times so far")
+        return Told(
+            reason=HoldReason.ON_STRIKE,
+            summary=f"what it was given was refused, {hold.refusals} times so far, last by {hold.refused_by or 'others'}",
+        )
     return None
 
 
@@ -125,13 +178,31 @@ def _ask(scene: Scene, hold: Hold, policy: GatePolicy, ours: Sequence[GroupMembe
         return _tell(hold, _RELEASED, tuple(_free(ours, policy)))
     hold = dataclasses.replace(hold, request_id=request_id)
     if record is None or record.state is GangState.ENDED:
-        return hold, (Open(gang=asked.gang),)
+        born = [scene.born[member.pod.uid] for member in ours if member.pod.uid in scene.born]
+        return hold, (Open(gang=asked.gang, asked_at=max(born) if len(born) == len(ours) else None),)
     if record.gang != asked.gang:
         # Pods were replaced while it waited: the old question is nobody's any more.
         return hold, _withdrawal(record, "its pods have changed")
-    if record.why is not None:
-        return _tell(hold, Told(reason=record.why.reason, summary=record.why.summary), ())
-    return hold, ()
+    standing = Standing(strikes=hold.refusals, refused_by=hold.refused_by, is_self_blocked=bool(scene.self_block))
+    stand: tuple[Intent, ...] = () if record.standing == standing else (Stand(standing=standing),)
+    if record.why is None:
+        return hold, stand
+    return _wait(scene, hold, policy, record.why, stand)
+
+
+def _wait(
+    scene: Scene, hold: Hold, policy: GatePolicy, why: Explanation, intents: tuple[Intent, ...]
+) -> tuple[Hold, tuple[Intent, ...]]:
+    """Tell why it waits, and stop the clock that runs meanwhile."""
+    hold, clock = deadlines.hold_clock(scene.group, hold, scene.deadline, policy, scene.now)
+    match clock:
+        case Told():
+            intents = (*intents, Tell(told=clock))
+        case Pause():
+            intents = (*intents, clock)
+    if scene.self_block:
+        return _tell(hold, Told(reason=HoldReason.SELF_BLOCKED, summary=scene.self_block), intents)
+    return _tell(hold, Told(reason=why.reason, summary=why.summary), intents)
 
 
 def _request_id(ours: Iterable[GroupMember]) -> str:
@@ -169,13 +240,20 @@ def _follow(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[I
         elif not _needs_device(member, policy):
             intents.append(Release(uid=member.pod.uid, nodes=(), lease_id=lease.id))
     joined = frozenset(
-        Member(podset=taken[member.pod.uid].podset, uid=member.pod.uid, node=member.pod.node)
+        Member(
+            podset=taken[member.pod.uid].podset,
+            uid=member.pod.uid,
+            node=member.pod.node,
+            started_at=scene.began.get(member.pod.uid),
+        )
         for member in scene.group.members
         if member.pod.node and member.pod.uid in taken
     )
     intents += [Join(member=member) for member in sorted(joined - hold.joined, key=lambda each: each.uid)]
     intents += [Leave(uid=uid) for uid in sorted(done - hold.left)]
-    hold = dataclasses.replace(hold, seats=taken, joined=hold.joined | joined, left=hold.left | done)
+    hold = dataclasses.replace(hold, seats=taken, joined=hold.joined | joined, left=hold.left | done, paused=None)
+    if scene.record.state is GangState.STARTED:
+        hold = strikes.forgiven(hold)
     return _tell(hold, _missing(scene, policy) or _RELEASED, tuple(intents))
 
 
@@ -214,10 +292,10 @@ def _is_over(scene: Scene, hold: Hold, policy: GatePolicy) -> bool:
     return not any(_is_ours(member.pod, scene, policy) for member in scene.group.members)
 
 
-def _withdrawal(record: GangRecord | None, detail: str) -> tuple[Intent, ...]:
+def _withdrawal(record: GangRecord | None, detail: str, *, has_run: bool = False) -> tuple[Intent, ...]:
     if record is None or record.state is GangState.ENDED:
         return ()
-    return (Withdraw(detail=detail),)
+    return (Withdraw(detail=detail, has_run=has_run),)
 
 
 _RELEASED = Told(reason=HoldReason.RELEASED, summary="all its pods have their places")

@@ -5,18 +5,19 @@ gang is bound, the way back: the lease is given up and the pods go back through 
 
 Invariants: a refusal is counted once. While one pod of the gang is bound its pods are left where they are (design.md section
 6, never destroy work); the lease is given up all the same when a node refused, and whoever comes in the place of the
-refused pod is placed anew, around those that run. Each strike doubles the delay, up to a bound.
+refused pod is placed anew, around those that run. Each strike of the same party for the same reason doubles the delay, up to
+a bound; all are forgotten some time after the last one, or when the gang has started.
 
-Not here: what a broken promise means for the node.
+Not here: what a broken promise means for the node (trust.py).
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from admitter.model.cluster import KubePod, Owner
 from admitter.model.group import Group
 from admitter.model.hold import GatePolicy, Hold, Intent, Replan, Strike, Withdraw
-from muster.model import kube
+from muster.model import codec, kube
 
 REJECTIONS = frozenset(
     {
@@ -43,16 +44,16 @@ def judge(
     strikes = (*rejected, *unbound)
     if not strikes:
         return hold, ()
-    hold = struck(hold, policy, now, {strike.uid for strike in strikes})
+    hold = struck(hold, policy, now, strikes)
     live = [member.pod for member in group.members if member.pod.uid in hold.seats]
     # A pod that is bound may start at any moment, and be deleted by whoever still believes that it has not.
     is_placed = any(pod.node for pod in live) or any(has_started(pod) for pod in group.ended if pod.uid in hold.seats)
     if is_placed and not rejected:
         return hold, strikes
-    detail = "; ".join(f"{strike.party}: {strike.reason}" for strike in strikes)[:512]
+    detail = "; ".join(strike.blame for strike in strikes)[:512]
     hold = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset())
     replans = () if is_placed else tuple(_replans(live, owners, detail))
-    return hold, (*strikes, Withdraw(detail=detail), *replans)
+    return hold, (*strikes, Withdraw(detail=detail, has_run=hold.has_run), *replans)
 
 
 def _replans(live: Iterable[KubePod], owners: Mapping[str, Owner | None], detail: str) -> Iterator[Replan]:
@@ -65,10 +66,35 @@ def _replans(live: Iterable[KubePod], owners: Mapping[str, Owner | None], detail
         yield Replan(owner=owners.get(uids[0]), uids=tuple(sorted(uids)), detail=detail)
 
 
-def struck(hold: Hold, policy: GatePolicy, now: float, uids: set[str]) -> Hold:
-    """Return what is remembered after one more strike."""
-    delay = min(policy.strike_max_seconds, policy.strike_seconds * 2.0 ** min(hold.strikes, 32))
-    return dataclasses.replace(hold, strikes=hold.strikes + 1, not_before=now + delay, blamed=hold.blamed | uids)
+def struck(hold: Hold, policy: GatePolicy, now: float, strikes: Collection[Strike]) -> Hold:
+    """Return what is remembered after one more refusal, by however many words: one for each party and reason.
+
+    The delay is that of whoever has refused most often: a node that refuses once does not make another one's doubt longer.
+    """
+    found = sorted({strike.blame for strike in strikes})
+    known = {**hold.strikes, **{blame: hold.strikes.get(blame, 0) + 1 for blame in found}}
+    most = max(known[blame] for blame in found)
+    delay = min(policy.strike_max_seconds, policy.strike_seconds * 2.0 ** min(most - 1, 32))
+    return dataclasses.replace(
+        hold,
+        strikes=codec.freeze(known),
+        refused_by=found[-1],
+        struck_at=now,
+        not_before=max(hold.not_before, now + delay),
+        blamed=hold.blamed | {strike.uid for strike in strikes},
+    )
+
+
+def faded(hold: Hold, policy: GatePolicy, now: float) -> Hold:
+    """Forget what was refused long ago."""
+    if not hold.strikes or now - hold.struck_at <= policy.strike_memory_seconds:
+        return hold
+    return forgiven(hold)
+
+
+def forgiven(hold: Hold) -> Hold:
+    """Forget all refusals."""
+    return dataclasses.replace(hold, strikes=codec.EMPTY, refused_by="", not_before=0.0)
 
 
 def is_rejection(pod: KubePod) -> bool:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from admitter.model.cluster import Owner
 from admitter.model.gang import Gang, Member
+from admitter.model.standing import Standing
 from muster.model import codec, labels
 
 
@@ -21,6 +22,9 @@ class HoldReason(enum.StrEnum):
     INCOMPLETE = "IncompleteGang"
     FOREIGN_GATE = "ForeignGate"
     ON_STRIKE = "OnStrike"
+    NAME_TAKEN = "NameTaken"
+    SELF_BLOCKED = "SelfBlocked"
+    DEADLINE_RUNS = "DeadlineRuns"
     NOT_BOUND = "ReleasedNotBound"
     RELEASED = "Released"
 
@@ -39,6 +43,8 @@ class GatePolicy:
     strike_seconds: float = 5.0
     """Delay after the first strike; doubles with each."""
     strike_max_seconds: float = 300.0
+    strike_memory_seconds: float = 600.0
+    """So long after the last refusal a gang has none: it may have a reservation again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +79,30 @@ class Hold:
     """What the desk was told."""
     left: frozenset[str] = frozenset()
     """UIDs whose units were given back."""
-    strikes: int = 0
+    has_run: bool = False
+    """A container of this generation has started."""
+    strikes: Mapping[str, int] = codec.mapping()
+    """`refusing party: reason` -> refusals, until they are forgotten."""
+    refused_by: str = ""
+    """The last one, for a person."""
+    struck_at: float = 0.0
     not_before: float = 0.0
     """On strike until then."""
     blamed: frozenset[str] = frozenset()
     """UIDs whose rejection or refusal has been counted."""
     told: Told | None = None
+    paused: Owner | None = None
+    """What makes its pods was suspended until there is a place for them: a deadline of its own would have run."""
+    paused_at: float = 0.0
+    cannot_pause: bool = False
+    """The API server refused it: the deadline runs."""
+    is_warned: bool = False
+    """It was told that its deadline runs."""
+
+    @property
+    def refusals(self) -> int:
+        """Strikes that are remembered."""
+        return sum(self.strikes.values())
 
 
 # -- what is wanted done
@@ -89,6 +113,8 @@ class Open:
     """Ask the queue."""
 
     gang: Gang
+    asked_at: float | None = None
+    """When its last member was made; None: not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +122,15 @@ class Withdraw:
     """Take the question back or give the lease up."""
 
     detail: str
+    has_run: bool = False
+    """A container of it has started: it has had its turn."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Tell the queue of refusals."""
+
+    standing: Standing
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +170,11 @@ class Strike:
     uid: str = ""
     lease_id: str = ""
 
+    @property
+    def blame(self) -> str:
+        """Who refused, and why: what refusals are counted by."""
+        return f"{self.party}: {self.reason}"
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Replan:
@@ -148,10 +188,24 @@ class Replan:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Suspend what makes held pods, so that its own clock stands still; the question stays in the queue."""
+
+    owner: Owner
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """There are places: let it make its pods again."""
+
+    owner: Owner
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tell:
     """Say why, where people look."""
 
     told: Told
 
 
-Intent: TypeAlias = Open | Withdraw | Join | Leave | Release | Strike | Replan | Tell
+Intent: TypeAlias = Open | Withdraw | Stand | Join | Leave | Release | Strike | Replan | Pause | Resume | Tell

@@ -10,16 +10,18 @@ import dataclasses
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     strikes: int = 0
-    """Refused pins, ungatings and binds since it last started."""
+    """Refused pins, ungatings and binds that are not forgotten yet."""
     refused_by: str = ""
     """Who refused last, and why, for a person: `node n3: OutOfcpu`."""
     not_before: float = 0.0
     """Admitter's monotonic clock: no decision on it before."""
+    is_self_blocked: bool = False
+    """What it waits for is held by its own predecessors, which wait for it: they end when somebody changes the rollout."""
 
     @property
     def may_reserve(self) -> bool:
-        """True while nobody has refused what it was given."""
-        return self.strikes == 0
+        """True while nobody has refused what it was given, and while it does not wait for itself."""
+        return self.strikes == 0 and not self.is_self_blocked
 
 
 GOOD = Standing()

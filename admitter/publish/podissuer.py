@@ -9,7 +9,7 @@ Not here: any decision (core/gates.py), any request's form (pods.py).
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
 from typing import Any
 
 import structlog
@@ -61,12 +61,21 @@ class PodIssuer:
             if pod is not None:
                 self._start(uid, self._finish(self._writer.send_back(pod, term)))
 
-    def resume_suspended(self, workloads: Workloads, term: int) -> None:
-        """Let what we suspended go on, once none of its pods is left."""
+    def pause(self, owner: Owner, namespace: str, term: int, refused: Callable[[str], None]) -> None:
+        """Suspend what makes held pods until there is a place for them; `refused` hears the words of a refusal for good."""
+        self._start(owner.uid, self._pause(owner, namespace, term, refused))
+
+    def resume(self, owner: Owner, namespace: str, term: int) -> None:
+        """Let what was suspended make its pods again."""
+        self._start(owner.uid, self._finish(self._writer.resume(owner, namespace, term)))
+
+    def resume_suspended(self, workloads: Workloads, term: int, waiting_uids: Set[str] = frozenset()) -> None:
+        """Let what we suspended go on, once none of its pods is left; `waiting_uids` wait for a place."""
         waiting: dict[str, tuple[Owner, str]] = {}
         for kind, found in (("Job", workloads.jobs.values()), ("JobSet", workloads.job_sets.values())):
             for each in found:
-                if each.annotations.get(labels.REPLAN.full) == writing.SUSPENDED:
+                mark = each.annotations.get(labels.REPLAN.full)
+                if mark == writing.SUSPENDED or (mark == writing.HELD and each.uid not in waiting_uids):
                     waiting[each.uid] = Owner(kind=kind, name=each.name, uid=each.uid), each.namespace
         if not waiting:
             return
@@ -79,19 +88,23 @@ class PodIssuer:
             owner, namespace = waiting[uid]
             self._start(uid, self._finish(self._writer.resume(owner, namespace, term)))
 
-    def say(self, told: Told, group: Group, owners: Mapping[str, Owner | None], term: int) -> None:
-        """Write an Event on the first pod, and on what makes it."""
-        if not group.members:
-            return
-        pod = group.members[0].pod
-        owner = owners.get(pod.uid) or Owner(kind="", name="", uid="")
-        about = [("v1", "Pod", pod.name, pod.uid), (owner.api_version, owner.kind, owner.name, owner.uid)]
+    def say(
+        self, told: Told, group: Group, owners: Mapping[str, Owner | None], term: int, paused: Owner | None = None
+    ) -> None:
+        """Write an Event on the first pod and on what makes it; while there is no pod, on what was `paused`."""
+        about = []
+        if group.members:
+            pod = group.members[0].pod
+            paused = owners.get(pod.uid)
+            about.append(("v1", "Pod", pod.name, pod.uid))
+        if paused is not None:
+            about.append((paused.api_version, paused.kind, paused.name, paused.uid))
         is_warning = told.reason != HoldReason.RELEASED
         for version, kind, name, uid in about:
             if not uid:
                 continue
             reference = core_v1.ObjectReference(
-                apiVersion=version, kind=kind, name=name, namespace=pod.namespace, uid=uid
+                apiVersion=version, kind=kind, name=name, namespace=group.namespace, uid=uid
             )
             request = self._writer.note(reference, told.reason, told.summary, term, is_warning=is_warning)
             self._start(f"event {uid} {told.reason} {told.summary}", self._finish(request))
@@ -120,6 +133,11 @@ class PodIssuer:
         outcome, detail = await self._writer.release(pod, body, term)
         if outcome in (Outcome.REFUSED, Outcome.INVALID):
             refused(release.uid, outcome, detail)
+
+    async def _pause(self, owner: Owner, namespace: str, term: int, refused: Callable[[str], None]) -> None:
+        outcome, detail = await self._writer.pause(owner, namespace, term)
+        if outcome in (Outcome.REFUSED, Outcome.INVALID):
+            refused(detail)
 
     async def _finish(self, request: Coroutine[Any, Any, tuple[Outcome, str]]) -> None:
         outcome, detail = await request

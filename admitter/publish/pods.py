@@ -37,6 +37,9 @@ _LOG = structlog.get_logger(__name__)
 
 HOSTNAME = "kubernetes.io/hostname"
 SUSPENDED = "suspended"
+"""To have its pods made anew at once."""
+HELD = "held"
+"""Until there is a place for its pods."""
 _JOB_SET = generic_resource.create_namespaced_resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 _OWNERS: Mapping[str, Any] = {"Job": batch_v1.Job, "JobSet": _JOB_SET}
 """What is suspended and resumed to have its pods made anew."""
@@ -92,11 +95,15 @@ class PodWriter:
 
     async def suspend(self, owner: Owner, namespace: str, term: int) -> tuple[Outcome, str]:
         """Suspend a Job or JobSet, with the mark that says that it was us."""
-        return await self._set_suspended(owner, namespace, term, suspended=True)
+        return await self._set_suspended(owner, namespace, term, SUSPENDED)
+
+    async def pause(self, owner: Owner, namespace: str, term: int) -> tuple[Outcome, str]:
+        """Suspend a Job or JobSet until there is a place for its pods, with the mark that says so."""
+        return await self._set_suspended(owner, namespace, term, HELD)
 
     async def resume(self, owner: Owner, namespace: str, term: int) -> tuple[Outcome, str]:
         """Let it make its pods anew, and take the mark away."""
-        return await self._set_suspended(owner, namespace, term, suspended=False)
+        return await self._set_suspended(owner, namespace, term, None)
 
     async def note(
         self, regarding: core_v1.ObjectReference, reason: str, text: str, term: int, *, is_warning: bool
@@ -121,11 +128,10 @@ class PodWriter:
 
         return await self._send(term, request)
 
-    async def _set_suspended(self, owner: Owner, namespace: str, term: int, *, suspended: bool) -> tuple[Outcome, str]:
-        mark = SUSPENDED if suspended else None
+    async def _set_suspended(self, owner: Owner, namespace: str, term: int, mark: str | None) -> tuple[Outcome, str]:
         body = {
             "metadata": {"uid": owner.uid, "annotations": {labels.REPLAN.full: mark}},
-            "spec": {"suspend": suspended},
+            "spec": {"suspend": mark is not None},
         }
 
         async def request() -> None:

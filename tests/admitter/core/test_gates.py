@@ -165,7 +165,7 @@ def test_what_a_kubelet_refused_is_a_strike_and_the_gang_goes_back():
     assert kinds(intents) == [Strike, Withdraw, Replan]
     assert (intents[0].node, intents[0].reason, intents[0].lease_id) == ("n1", "UnexpectedAdmissionError", "t1-1")
     assert (intents[2].owner.kind, intents[2].uids) == ("Job", ("uid-train-1",))
-    assert (hold.strikes, hold.not_before) == (1, NOW + 5)
+    assert (dict(hold.strikes), hold.not_before) == ({"node n1: UnexpectedAdmissionError": 1}, NOW + 5)
     ended = dataclasses.replace(record, state=GangState.ENDED, lease=None)
     again = [a_job_pod(0, uid="a"), a_job_pod(1, uid="b")]
     _, intents = gates.step(a_scene(again, ended, workloads=workloads), hold, POLICY)
@@ -192,11 +192,41 @@ def test_what_is_not_bound_in_time_goes_back_through_its_owner():
     assert intents[-1].owner is None
 
 
+def a_strike(party="node n1", reason="OutOfcpu", uid="u"):
+    return Strike(party=party, reason=reason, detail="", uid=uid)
+
+
 @given(strikes=st.integers(0, 10_000))
 def test_each_strike_makes_the_delay_longer_up_to_a_bound(strikes):
-    one = strikes_of.struck(Hold(strikes=strikes), POLICY, NOW, set())
-    two = strikes_of.struck(one, POLICY, NOW, set())
+    known = {"node n1: OutOfcpu": strikes} if strikes else {}
+    one = strikes_of.struck(Hold(strikes=known), POLICY, NOW, [a_strike()])
+    two = strikes_of.struck(one, POLICY, NOW, [a_strike()])
     assert NOW < one.not_before <= two.not_before <= NOW + POLICY.strike_max_seconds
+
+
+def test_refusals_count_for_each_party_and_reason_and_are_forgotten_in_time():
+    hold = Hold()
+    for turn in range(3):
+        hold = strikes_of.struck(hold, POLICY, NOW + turn, [a_strike(uid="a"), a_strike(uid="b")])
+    assert hold.not_before == NOW + 2 + 4 * POLICY.strike_seconds, "two pods refused in one breath are one refusal"
+    hold = strikes_of.struck(hold, POLICY, NOW + 100, [a_strike("api server", "refused")])
+    assert hold.not_before == NOW + 100 + POLICY.strike_seconds
+    assert hold.refusals == 4
+    late = NOW + 100 + POLICY.strike_memory_seconds
+    assert strikes_of.faded(hold, POLICY, late) == hold
+    assert strikes_of.faded(hold, POLICY, late + 1).refusals == 0
+
+
+def test_the_queue_hears_of_refusals_and_when_they_are_forgotten():
+    hold, gang = opened(PAIR)
+    hold = strikes_of.struck(hold, POLICY, NOW - 60, [a_strike()])
+    _, (stand,) = gates.step(a_scene(PAIR, a_record(gang)), hold, POLICY)
+    assert (stand.standing.strikes, stand.standing.refused_by) == (1, "node n1: OutOfcpu")
+    assert not stand.standing.may_reserve
+    told = a_record(gang, standing=stand.standing)
+    assert gates.step(a_scene(PAIR, told), hold, POLICY)[1] == ()
+    _, (stand,) = gates.step(a_scene(PAIR, told, now=NOW + 3600), hold, POLICY)
+    assert stand.standing.may_reserve
 
 
 def test_what_a_group_asks_is_what_its_pods_say():

@@ -1,0 +1,90 @@
+"""Put together what one step of a group looks at, from the pods, the objects above them, the queue and the clocks.
+
+Input: everything as it is now. Output: a Scene (gates.py).
+
+Invariant: stamps of the API server are ages by its clock's difference to ours, never in the future: a clock that runs ahead
+makes nobody older than a gang that has just asked.
+"""
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from admitter.core import deadlines, gates, grouprequest, groups, rollouts
+from admitter.core.rollouts import Rollout
+from admitter.model.cluster import KubePod, Owner
+from admitter.model.group import Group, Workloads
+from admitter.model.hold import GatePolicy, Hold
+from admitter.model.record import GangRecord, GangState
+from muster.model import labels
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The same moment by the admitter's monotonic clock and by the wall."""
+
+    now: float
+    utc: datetime.datetime
+
+    def of(self, stamp: datetime.datetime | None) -> float | None:
+        """Return a stamp of the API server by the monotonic clock."""
+        return None if stamp is None else self.now - max(0.0, (self.utc - stamp).total_seconds())
+
+
+def assemble(
+    key: str,
+    pods: Sequence[KubePod],
+    workloads: Workloads,
+    *,
+    record: GangRecord | None,
+    hold: Hold,
+    known: Mapping[str, str],
+    moment: Moment,
+    policy: GatePolicy,
+    bound: Callable[[Rollout], Iterable[KubePod]],
+) -> gates.Scene:
+    """Return the scene; `known` are lease id -> request id, `bound` the pods of a rollout that are on nodes."""
+    place = groups.place(pods[0], workloads) if pods else None
+    group = groups.group(place, pods, workloads) if place is not None else groups.empty(key)
+    owners = {pod.uid: groups.owner(pod, workloads) for pod in pods}
+    above = {owner.uid if owner is not None else "": owner for owner in owners.values()}
+    single = next(iter(above.values())) if len(above) == 1 else None
+    waits = record is not None and record.state is GangState.WAITING
+    return gates.Scene(
+        group=group,
+        record=record,
+        request_of=known,
+        owners=owners,
+        owner_runtime=_runtime(single, workloads),
+        born=_known({pod.uid: moment.of(pod.created_at) for pod in pods}),
+        began=_known({pod.uid: moment.of(pod.started_at) for pod in pods}),
+        self_block=_self_block(group, record, policy, bound) if waits else "",
+        deadline=deadlines.deadline(group, single, workloads, moment.utc) if waits else None,
+        maker=deadlines.maker(hold.paused, workloads, group.namespace) if hold.paused is not None else None,
+        now=moment.now,
+    )
+
+
+def _known(stamps: Mapping[str, float | None]) -> dict[str, float]:
+    return {uid: at for uid, at in stamps.items() if at is not None}
+
+
+def _runtime(owner: Owner | None, workloads: Workloads) -> str:
+    """Return how long the owner of all pods says that it runs."""
+    job = workloads.jobs.get(owner.uid) if owner is not None else None
+    return job.annotations.get(labels.MAX_RUNTIME.full, "") if job is not None else ""
+
+
+def _self_block(
+    group: Group, record: GangRecord | None, policy: GatePolicy, bound: Callable[[Rollout], Iterable[KubePod]]
+) -> str:
+    """Return why the group waits for its own older pods; empty: it does not."""
+    if record is None or record.why is None or not group.members:
+        return ""
+    first = group.members[0].pod
+    found = rollouts.rollout(first)
+    devices = [name for name in first.requests if grouprequest.is_device(name, policy.devices)]
+    if found is None or len(devices) != 1:
+        return ""
+    lacking = record.why.needed_units - record.why.available_units
+    return rollouts.self_blocked((member.pod for member in group.members), bound(found[0]), devices[0], lacking)

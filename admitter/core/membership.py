@@ -1,0 +1,69 @@
+"""Which pods have a place under which gang's name, as pods and what is above them change.
+
+Input: UIDs about which something may be different. Output: the names whose pods have changed.
+
+Invariant: a pod has one place at a time; a name is known while a pod has it, or until it is dropped.
+"""
+
+from collections.abc import Callable, Iterable
+
+from admitter.core import groups
+from admitter.model.cluster import KubePod
+from admitter.model.group import Workloads
+
+
+class Membership:
+    """Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, set[str]] = {}
+        """Key -> UIDs of all pods that have that place."""
+        self._places: dict[str, groups.Place] = {}
+        """By UID."""
+        self._fresh: set[str] = set()
+        """UIDs whose place has to be made out anew."""
+
+    def touch(self, uids: Iterable[str]) -> None:
+        """Have these pods looked at anew."""
+        self._fresh.update(uids)
+
+    @property
+    def is_settled(self) -> bool:
+        """True if no pod has to be looked at."""
+        return not self._fresh
+
+    def has(self, uid: str) -> bool:
+        """Return whether a pod has a place."""
+        return uid in self._places
+
+    def gang_of(self, uid: str) -> str:
+        """Return the name of the gang that a pod belongs to; empty: none that is followed here."""
+        place = self._places.get(uid)
+        return place.name if place is not None else ""
+
+    def of(self, key: str) -> frozenset[str]:
+        """Return the UIDs of a name."""
+        return frozenset(self._members.get(key, ()))
+
+    def settle(self, find: Callable[[str], KubePod | None], workloads: Workloads) -> set[str]:
+        """Make out the places of the pods that were touched; return the names that have changed."""
+        changed: set[str] = set()
+        fresh, self._fresh = self._fresh, set()
+        for uid in fresh:
+            pod = find(uid)
+            place = groups.place(pod, workloads) if pod is not None else None
+            before = self._places.get(uid)
+            if before is not None and (place is None or place.key != before.key):
+                self._members[before.key].discard(uid)
+                changed.add(before.key)
+                del self._places[uid]
+            if place is not None:
+                self._places[uid] = place
+                self._members.setdefault(place.key, set()).add(uid)
+                changed.add(place.key)
+        return changed
+
+    def drop(self, key: str) -> None:
+        """Forget a name that no pod has."""
+        if not self._members.get(key):
+            self._members.pop(key, None)
