@@ -29,8 +29,10 @@ from admitter.publish.nodefigures import NodeFigures
 from admitter.publish.nodeloop import NodeLoop
 from admitter.publish.nodes import NodeWriter
 from admitter.publish.nodetaints import Tainter
+from admitter.publish.podconditions import PodConditionWriter
 from admitter.publish.podissuer import PodIssuer
 from admitter.publish.pods import PodWriter
+from admitter.publish.podteller import PodTeller
 from admitter.sources import apiclient
 from admitter.sources.apiclient import Api
 from admitter.sources.cluster import ClusterWatch
@@ -148,11 +150,13 @@ class KubeSide:
         """Return the loop that lets held pods go, and the watch it rests on."""
         watch = WorkloadWatch(self.api, clock.monotonic)
         writer = PodWriter(self._writing, self.elector.may_write, clock.utc, reporter=name)
+        conditions = PodConditionWriter(self._writing, self.elector.may_write, clock.utc)
+        teller = PodTeller(writer, conditions, clock.monotonic)
         loop = GateLoop(
             desk=desk,
             cluster=self.cluster,
             objects=watch,
-            issuer=PodIssuer(writer, self.cluster, config.gate_policy.gate),
+            issuer=PodIssuer(writer, self.cluster, config.gate_policy.gate, teller),
             guard=self.elector,
             clock=clock,
             policy=config.gate_policy,

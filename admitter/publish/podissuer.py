@@ -13,15 +13,15 @@ from collections.abc import Callable, Coroutine, Mapping, Set
 from typing import Any
 
 import structlog
-from lightkube.models import core_v1
 
 from admitter.core import groups
 from admitter.model.cluster import Cluster, Owner
 from admitter.model.group import Group, Workloads
-from admitter.model.hold import HoldReason, Release, Replan, Told
+from admitter.model.hold import Release, Replan, Told
 from admitter.publish import pods as writing
 from admitter.publish.nodes import Outcome
 from admitter.publish.pods import PodWriter
+from admitter.publish.podteller import PodTeller
 from muster.model import labels
 
 _LOG = structlog.get_logger(__name__)
@@ -35,8 +35,8 @@ Refused = Callable[[str, Outcome, str], None]
 class PodIssuer:
     """Belongs to one event loop."""
 
-    def __init__(self, writer: PodWriter, cluster: Cluster, gate: str) -> None:
-        self._writer, self._cluster, self._gate = writer, cluster, gate
+    def __init__(self, writer: PodWriter, cluster: Cluster, gate: str, teller: PodTeller) -> None:
+        self._writer, self._cluster, self._gate, self._teller = writer, cluster, gate, teller
         self._tasks: asyncio.TaskGroup | None = None
         self._busy: set[str] = set()
         """What a request is on its way for."""
@@ -45,6 +45,7 @@ class PodIssuer:
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Run requests among these tasks from now on."""
         self._tasks = tasks
+        tasks.create_task(self._teller.run())
 
     def release(self, release: Release, term: int, refused: Refused) -> None:
         """Pin a pod and take our gate off it; `refused` hears UID, outcome and words of a refusal for good."""
@@ -91,23 +92,8 @@ class PodIssuer:
     def say(
         self, told: Told, group: Group, owners: Mapping[str, Owner | None], term: int, paused: Owner | None = None
     ) -> None:
-        """Write an Event on the first pod and on what makes it; while there is no pod, on what was `paused`."""
-        about = []
-        if group.members:
-            pod = group.members[0].pod
-            paused = owners.get(pod.uid)
-            about.append(("v1", "Pod", pod.name, pod.uid))
-        if paused is not None:
-            about.append((paused.api_version, paused.kind, paused.name, paused.uid))
-        is_warning = told.reason != HoldReason.RELEASED
-        for version, kind, name, uid in about:
-            if not uid:
-                continue
-            reference = core_v1.ObjectReference(
-                apiVersion=version, kind=kind, name=name, namespace=group.namespace, uid=uid
-            )
-            request = self._writer.note(reference, told.reason, told.summary, term, is_warning=is_warning)
-            self._start(f"event {uid} {told.reason} {told.summary}", self._finish(request))
+        """Have a gang's newest word stand where people look; `paused` makes its pods, where none of them is there."""
+        self._teller.say(told, group, owners, term, paused)
 
     def _start(self, what: str, request: Coroutine[Any, Any, None]) -> None:
         if what in self._busy or self._tasks is None:

@@ -161,3 +161,29 @@ async def test_without_gates_our_gate_is_one_that_nobody_lifts(town, client):
                 return
             await asyncio.sleep(0.1)
         pytest.fail("its cause is not told")
+
+
+def stands(town, name):
+    """The condition on a pod, in short."""
+    found = town.kube.get(core.Pod, name, namespace=town.namespace).status.conditions or ()
+    return next((f"{each.status} {each.reason}" for each in found if each.type == labels.PLACED.full), "")
+
+
+async def test_a_gangs_word_stands_on_its_first_pod_and_nothing_else_is_touched(town, client):
+    async with asked(town, client):
+        size = {labels.GANG_SIZE.full: "2"}
+        create(town, "pair-0", gates=(GATE,), marks={GATE: "pair"}, **size)
+        await until(lambda: stands(town, "pair-0") == "False IncompleteGang", "the condition")
+        create(town, "pair-1", gates=(GATE,), marks={GATE: "pair"}, **size)
+        await until(lambda: stands(town, "pair-0") == "True Released", "its end")
+        await until(
+            lambda: town.kube.get(core.Pod, "pair-0", namespace=town.namespace).status.phase == "Running", "the pod"
+        )
+        assert stands(town, "pair-0") == "True Released", "the kubelet leaves it"
+        assert stands(town, "pair-1") == ""
+        found = town.kube.get(core.Pod, "pair-0", namespace=town.namespace)
+        assert {"PodScheduled", "Ready"} <= {each.type for each in found.status.conditions}
+        owned = [entry.manager for entry in found.metadata.managedFields if entry.subresource == "status"]
+        assert "muster-pods-placed" in owned
+        told = [event.reason for event in town.kube.list(core.Event, namespace=town.namespace)]
+        assert {"IncompleteGang", "Released"} <= set(told)

@@ -1,0 +1,132 @@
+"""When a gang's newest word goes on its first pod: only on change, and not more often than the API server likes.
+
+In: what the adapter says of each gang, the clock. Out: the words that are due, each once.
+
+Invariants: a word that stands on the pod already is not due, whoever wrote it. A gang's reason is due at once; the same reason
+in other words waits `again_seconds` after the last. All gangs together take from one bucket. What is superseded before it was
+due is never written.
+
+Why the same reason waits: the numbers in a summary move with every pod that comes or goes anywhere.
+
+Not here: the request (publish/pods.py), Events of Nodes (nodestatus.py).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from admitter.core import pace
+from admitter.model.cluster import KubePod, Owner
+from admitter.model.hold import HoldReason, Told
+from muster.model import codec, labels
+
+MAX_MESSAGE = 1024
+PER_SECOND = 10
+BURST = 20
+AGAIN_SECONDS = 30.0
+KEPT_SECONDS = 600.0
+"""What was written is remembered so long: gangs go without a word. The pod itself remembers longer."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What is to stand on a pod."""
+
+    namespace: str
+    pod: KubePod | None
+    """The gang's first; None: none is there, since what makes them is suspended."""
+    owner: Owner | None
+    """What makes it: gets the Event too."""
+    told: Told
+
+    @property
+    def uid(self) -> str:
+        """Of what it stands on."""
+        if self.pod is not None:
+            return self.pod.uid
+        return self.owner.uid if self.owner is not None else ""
+
+    @property
+    def is_placed(self) -> bool:
+        """Return whether the condition is True."""
+        return self.told.reason == HoldReason.RELEASED
+
+    @property
+    def message(self) -> str:
+        """The summary, bounded."""
+        return self.told.summary[:MAX_MESSAGE]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    uid: str
+    reason: str
+    message: str
+    at: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What was said and is not written yet, and what was written last; by gang."""
+
+    waiting: Mapping[str, Word] = codec.mapping()
+    written: Mapping[str, Written] = codec.mapping()
+    bucket: pace.Bucket
+
+
+def empty(now: float) -> Words:
+    """Return what is known at the start."""
+    return Words(bucket=pace.full(BURST, 1 / PER_SECOND, now))
+
+
+def said(words: Words, key: str, word: Word) -> Words:
+    """Take a gang's newest word, in place of what was not written yet."""
+    waiting = dict(words.waiting)
+    if _stands(words.written.get(key), word):
+        waiting.pop(key, None)
+    else:
+        waiting[key] = word
+    return dataclasses.replace(words, waiting=codec.freeze(waiting))
+
+
+def due(words: Words, now: float) -> tuple[Words, tuple[tuple[str, Word], ...]]:
+    """Return the words to write now, those of other reasons before those in other words."""
+    bucket, waiting = words.bucket, dict(words.waiting)
+    written = {key: last for key, last in words.written.items() if now - last.at < KEPT_SECONDS}
+    taken: list[tuple[str, Word]] = []
+    for key in sorted(waiting, key=lambda key: (_is_same_reason(words, key), key)):
+        word, last = waiting[key], written.get(key)
+        if last is not None and _is_same_reason(words, key) and now - last.at < AGAIN_SECONDS:
+            continue
+        after = bucket.take(now)
+        if after is None:
+            break
+        bucket = after
+        taken.append((key, waiting.pop(key)))
+        if word.is_placed:
+            written.pop(key, None)
+        else:
+            written[key] = Written(uid=word.uid, reason=word.told.reason, message=word.message, at=now)
+    words = Words(waiting=codec.freeze(waiting), written=codec.freeze(written), bucket=bucket)
+    return words, tuple(taken)
+
+
+def _is_same_reason(words: Words, key: str) -> bool:
+    last, word = words.written.get(key), words.waiting[key]
+    return last is not None and (last.uid, last.reason) == (word.uid, word.told.reason)
+
+
+def _stands(last: Written | None, word: Word) -> bool:
+    """Return whether a pod has the word already: by us, or by the leader before us."""
+    if last is not None and (last.uid, last.reason, last.message) == (word.uid, word.told.reason, word.message):
+        return True
+    if last is not None or word.pod is None:
+        return False
+    return any(
+        each.type == labels.PLACED.full
+        and (each.status, each.reason, each.message) == (_status(word), word.told.reason, word.message)
+        for each in word.pod.conditions
+    )
+
+
+def _status(word: Word) -> str:
+    return "True" if word.is_placed else "False"
