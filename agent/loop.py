@@ -26,6 +26,7 @@ from agent import sentence
 from agent.core import blinded
 from agent.model import planes
 from agent.model.history import History
+from agent.model.lease import HeldLeases
 from agent.publish.board import Board, Notice
 from agent.publish.evidence import Evidence
 from agent.sources.sample import Sample
@@ -134,6 +135,11 @@ class Loop:
         self._board.events["wakes"] += 1
         self._woken.set()
         self._session_due.set()
+
+    def hold(self, leases: HeldLeases) -> None:
+        """Keep the leases of this node, at once: a restart in the next moment must not loosen them."""
+        self._evidence = dataclasses.replace(self._evidence, leases=leases)
+        self._keeper.keep(self._evidence)
 
     async def next_cycle(self) -> None:
         """Wait until another cycle has ended."""

@@ -30,6 +30,7 @@ from agent.core import judge, manners, topology
 from agent.core.rules import table
 from agent.model import planes
 from agent.model.history import History
+from agent.model.lease import HeldLeases
 from agent.model.policy import Policy
 from agent.publish import evidence, feed, metrics
 from agent.publish.board import Board
@@ -100,7 +101,7 @@ class Agent:
         self._session = session.SessionKeeper(
             time=self._time, reader=self._reader, node=self._node, manners=_manners(policy)
         )
-        self._feed = self._dialled(boot_id, began.start_counter) if config.admitters else None
+        self._feed = self._dialled(boot_id, began) if config.admitters else None
         self._loop = loop.Loop(
             time=self._time,
             timing=loop.Timing(
@@ -202,7 +203,7 @@ class Agent:
             ),
         )
 
-    def _dialled(self, boot_id: str, start_counter: int) -> feed.FeedPublisher:
+    def _dialled(self, boot_id: str, began: evidence.Evidence) -> feed.FeedPublisher:
         config = self._config
         credentials = _credentials(config)
         credentials()  # Wrong files are a problem of the configuration, not of the first dial.
@@ -213,14 +214,19 @@ class Agent:
             hello=feed.Hello(
                 node=config.node,
                 boot_id=boot_id,
-                start_counter=start_counter,
+                start_counter=began.start_counter,
                 version=importlib.metadata.version("muster"),
             ),
             on_slice=self._heard_slice,
+            on_leases=self._heard_leases,
+            held=began.leases,
             on_state=self._heard_state,
             on_warm=self._heard_warm_list,
             clock=self._time,
         )
+
+    def _heard_leases(self, leases: HeldLeases) -> None:
+        self._loop.hold(leases)
 
     def _heard_slice(self, content: kube.NodeSlice, age_seconds: float) -> None:
         if self._slices.offer(content, age_seconds=age_seconds, now=self._time.monotonic()):
@@ -255,7 +261,8 @@ class Agent:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)
         address = split_address(self._config.metrics_address)
-        self._probes = probes.ProbeServer(address, registry, self._readiness, program="muster-agent")
+        parts = {"/readerz": self._reader_liveness}
+        self._probes = probes.ProbeServer(address, registry, self._readiness, program="muster-agent", parts=parts)
         self._probes.start()
         _LOG.info("metrics", port=self._probes.port)
 
@@ -265,6 +272,11 @@ class Agent:
         if age is None:
             return probes.Readiness(is_ready=False, text="no report yet")
         return probes.Readiness(is_ready=age <= self._config.ready_seconds, text=f"last report {age:.1f} s ago")
+
+    def _reader_liveness(self) -> probes.Readiness:
+        """What the liveness probe of the reader's container asks: the reader itself serves no port."""
+        words = hungreader.silence(self._reader, self._time.monotonic(), self._config.reader_silent_seconds)
+        return probes.Readiness(is_ready=not words, text=words or "the reader answers")
 
     def _call_figures(self) -> metrics.CallFigures:
         counters = self._reader.counters

@@ -1,7 +1,7 @@
 """Keep on tmpfs what a restart of the agent must not forget.
 
-Out: one small JSON file: the core's History, the start counter of the epoch, the most GPUs seen, whether a hung reader was replaced. In: the same file at the
-next start, the only thing of ours that we read back (design.md section 2).
+Out: one small JSON file: the core's History, the start counter of the epoch, the most GPUs seen, whether a hung reader was
+replaced, the leases held. In: the same file at the next start, the only thing of ours that we read back (design.md section 2).
 
 Invariant: nothing here raises and nothing here stops the agent. A file of another boot, a broken one and a missing one
 read alike as "no evidence"; a broken one is said in the log. The start counter rises with every start of a boot, also when the
@@ -19,6 +19,7 @@ import pathlib
 import structlog
 
 from agent.model.history import History
+from agent.model.lease import HeldLeases
 from muster.model import codec, jsonform
 
 _LOG = structlog.get_logger(__name__)
@@ -41,6 +42,8 @@ class Evidence:
     """Most GPUs that the driver has shown since boot; 0: none yet."""
     reader_replaced: bool = False
     """The one replacement of a hung reader in this boot was used (agent.sources.hungreader)."""
+    leases: HeldLeases = HeldLeases()
+    """A restart must not loosen what is leased: the next leader has it from us alone (decision 0004)."""
 
 
 class EvidenceFile:
@@ -65,8 +68,12 @@ class EvidenceFile:
         fresh = self._path.with_suffix(".new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(jsonform.to_json(evidence))
+            if len(text) > MAX_BYTES:
+                # What could not be read back must not replace what can.
+                raise ValueError(f"has more than {MAX_BYTES} bytes")
             with fresh.open("w") as file:
-                json.dump(jsonform.to_json(evidence), file)
+                file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self._path)

@@ -24,6 +24,7 @@ import grpc
 import structlog
 
 from agent import clock as clocks
+from agent.model.lease import HeldLeases
 from agent.publish.feed_session import FeedSession, StreamEnded
 from agent.publish.outbox import Outbox, PlaneAges, Published
 from muster import bearer
@@ -82,11 +83,13 @@ class FeedPublisher:
         hello: Hello,
         metadata: Callable[[], bearer.Metadata] = lambda: (),
         on_slice: Callable[[kube.NodeSlice, float], None] = lambda _slice, _age: None,
-        on_leases: Callable[[feed_pb2.LeaseSet], None] = lambda _leases: None,
+        on_leases: Callable[[HeldLeases], None] = lambda _leases: None,
         on_state: Callable[[FeedState], None] = lambda _state: None,
         on_warm: Callable[[feed_pb2.WarmList], None] = lambda _list: None,
+        held: HeldLeases = HeldLeases(),  # noqa: B008 -- frozen
         clock: clocks.Clock | None = None,
     ) -> None:
+        """`held` is what an earlier start of this agent was told, by the highest term that it knew."""
         self._resolve = addresses if callable(addresses) else _fixed(addresses)
         self._credentials, self._metadata = credentials, metadata
         self._hello = hello
@@ -95,13 +98,13 @@ class FeedPublisher:
         self._newest: Published | None = None
         self._warmth: NodeWarmth | None = None
         self._ages = PlaneAges()
-        self._leases = feed_pb2.LeaseSet()
+        self._leases: feed_pb2.LeaseSet = pbform.fill(feed_pb2.LeaseSet(), held)
         self._sequence = 0
         self._sessions: dict[str, FeedSession] = {}
         self._slices: dict[str, tuple[feed_pb2.NodeSlice, float]] = {}
         self._obeyed: str | None = None
         self._stream_ended = asyncio.Event()
-        self._state = FeedState()
+        self._state = FeedState(term=held.term)
         self.sent: collections.Counter[str] = collections.Counter()
         """Messages by kind."""
         self.ended_streams = 0
@@ -195,8 +198,7 @@ class FeedPublisher:
                     self._hand_slice(session.address)
             case "leases":
                 if session.address == self._obeyed and response.leases.term >= self._leases.term:
-                    self._leases = response.leases
-                    self._on_leases(response.leases)
+                    self._hold(session.address, response.leases)
             case "warm":
                 if session.address == self._obeyed and response.warm.term >= self._state.term:
                     self._on_warm(response.warm)
@@ -261,6 +263,15 @@ class FeedPublisher:
             self._on_state(state)
         if self._obeyed is not None and self._obeyed != before and self._obeyed in self._slices:
             self._hand_slice(self._obeyed)
+
+    def _hold(self, address: str, leases: feed_pb2.LeaseSet) -> None:
+        try:
+            held = pbform.from_pb(HeldLeases, leases)
+        except codec.Malformed as error:
+            _LOG.error("the admitter's leases cannot be read", address=address, error=str(error))
+            return
+        self._leases = leases
+        self._on_leases(held)
 
     def _hand_slice(self, address: str) -> None:
         message, received_at = self._slices[address]

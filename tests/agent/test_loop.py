@@ -8,6 +8,7 @@ import structlog.testing
 from agent import loop
 from agent.model import planes
 from agent.model.history import History
+from agent.model.lease import HeldLease, HeldLeases
 from agent.publish.evidence import Evidence
 from muster.model.reading import Unknown
 from muster.model.report import Verdict
@@ -259,6 +260,18 @@ async def test_a_hung_reader_is_replaced_once_in_a_boot_whoever_restarts():
     async with again.running():
         await again.clock.advance(21)
     assert again.watchdog.replaced == []
+
+
+async def test_leases_are_kept_at_once_and_by_every_later_cycle():
+    """A restart between two cycles must not loosen what was leased in between."""
+    world = World()
+    held = HeldLeases(term=4, leases=(HeldLease(id="a", gang="ns/g", resource="nvidia.com/gpu", units=2),))
+    world.loop.hold(held)
+    assert world.keeper.kept[-1].leases == held
+    async with world.running():
+        await world.clock.advance(6)
+    assert len(world.keeper.kept) > 1
+    assert world.keeper.kept[-1].leases == held
 
 
 async def test_a_reader_that_was_not_ended_leaves_the_replacement_unused():

@@ -10,6 +10,7 @@ import structlog.testing
 
 from agent.model.history import Evidence as Hit
 from agent.model.history import History
+from agent.model.lease import HeldLease, HeldLeases
 from agent.publish import evidence
 
 NOW = datetime.datetime(2026, 12, 1, 10, tzinfo=datetime.UTC)
@@ -60,6 +61,66 @@ def test_no_content_raises(tmp_path_factory, content):
     (folder / evidence.FILE_NAME).write_bytes(content)
     with structlog.testing.capture_logs():
         assert evidence.EvidenceFile(folder, "b1").start(1.0).start_counter == 1000
+
+
+LEASES = st.builds(
+    HeldLeases,
+    term=st.integers(0, 9),
+    leases=st.lists(
+        st.builds(
+            HeldLease,
+            id=st.text(max_size=8),
+            gang=st.just("ml/train"),
+            resource=st.just("nvidia.com/gpu"),
+            units=st.integers(0, 8),
+            pod_uids=st.lists(st.text(max_size=4), max_size=3).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
+)
+STEPS = st.lists(
+    st.one_of(LEASES, st.sampled_from(["cycle", "restart", "killed while writing", "reboot"])), max_size=12
+)
+
+
+@hypothesis.given(STEPS)
+def test_a_restart_at_any_point_holds_what_was_held_and_a_reboot_nothing(tmp_path_factory, steps):
+    """Decision 0004: where no pod exists yet, the agents are the only memory of a lease."""
+    folder, boot, number = tmp_path_factory.mktemp("evidence"), 1, 1
+    file = evidence.EvidenceFile(folder, "b1")
+    now, held = file.start(1.0), HeldLeases()
+    for step in steps:
+        match step:
+            case HeldLeases():
+                held = step
+                now = evidence.dataclasses.replace(now, leases=step)
+                file.keep(now)
+            case "cycle":
+                number += 1
+                now = evidence.dataclasses.replace(now, history=History(started=True), learned_gpus=number)
+                file.keep(now)
+            case "reboot":
+                boot, held = boot + 1, HeldLeases()
+        if step == "killed while writing":
+            (folder / evidence.FILE_NAME).with_suffix(".new").write_text('{"schema": "muster')
+        if isinstance(step, str) and step != "cycle":
+            file = evidence.EvidenceFile(folder, f"b{boot}")
+            now = file.start(1.0)
+        assert now.leases == held
+
+
+def test_what_could_not_be_read_back_does_not_replace_what_can(tmp_path):
+    """A set of leases beyond all measure costs itself, not the memory of everything else."""
+    file = evidence.EvidenceFile(tmp_path, "b1")
+    kept = evidence.dataclasses.replace(file.start(1.0), learned_gpus=8)
+    file.keep(kept)
+    huge = HeldLeases(
+        term=1, leases=(HeldLease(id="x" * evidence.MAX_BYTES, gang="a/b", resource="nvidia.com/gpu", units=1),)
+    )
+    with structlog.testing.capture_logs() as logs:
+        file.keep(evidence.dataclasses.replace(kept, leases=huge))
+    assert [line["log_level"] for line in logs] == ["warning"]
+    assert evidence.EvidenceFile(tmp_path, "b1").start(1.0).learned_gpus == 8
 
 
 def test_a_directory_that_cannot_be_written_is_said(tmp_path):
