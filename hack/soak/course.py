@@ -78,6 +78,11 @@ class Course:
         while self.open:
             await self.mend(self.open[-1])
         await self.settle()
+        bound = self.sight.bound
+        if not self.sight.is_true and not self.sight.is_counted(Kind.TOO_LOW):
+            self.note(
+                Kind.TOO_LOW, f"all is mended, {self.sight.value} admissible, at least {bound.least}: {bound.why}"
+            )
 
     async def _round(self) -> None:
         for _ in range(self._dice.choices((1, 2, 3), (5, 3, 2))[0]):

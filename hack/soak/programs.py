@@ -14,13 +14,15 @@ from collections.abc import Callable
 
 from hack import fakenvml
 from hack.fakenode import host, kubeletstate
-from hack.soak.injuries import Hurt, Injury, Shows, shows_of_node, without
+from hack.soak.injuries import Hurt, Injury, Shows, shows, shows_of_node, without
 from hack.soak.world import World
 
 _SESSION = frozenset({"session"})
 _PROC = frozenset({"procfs"})
 _GOOD_CHECKPOINT = b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{}},"Checksum":1}'
 _BAD_CHECKPOINTS = (b"\xff\xfe\x00", _GOOD_CHECKPOINT[:31], b"[1,2]", b'{"Data":7}', b"")
+_KUBELET_WRITES_SECONDS = 0.3
+"""The fake kubelet takes a new state within this time, and writes its checkpoint then."""
 _SILENT = Shows(is_stale=True, through=frozenset())
 _TIME = re.compile(r'"(\d{4}-\d\d-\d\dT[0-9:.]+)Z"')
 
@@ -199,7 +201,12 @@ def _device_file(*names: str) -> Callable[[World], Hurt]:
 
 
 def _checkpoint(world: World) -> Hurt:
-    world.overwrite(world.node.checkpoint, world.dice.choice(_BAD_CHECKPOINTS))
+    bad = world.dice.choice(_BAD_CHECKPOINTS)
+    world.overwrite(world.node.checkpoint, bad)
+    time.sleep(_KUBELET_WRITES_SECONDS)
+    if world.node.checkpoint.read_bytes() != bad:
+        # The kubelet was about to write it for what came before.
+        world.overwrite(world.node.checkpoint, bad)
 
     def mend() -> None:
         world.overwrite(world.node.checkpoint, _GOOD_CHECKPOINT)
@@ -267,7 +274,8 @@ def _gpu_files(world: World) -> Hurt:
         hurt.mend()
         world.busy.discard(gpu)
 
-    return Hurt(mend=mend, shows=hurt.shows)
+    # Where nothing is promised, nobody can be given the GPU.
+    return Hurt(mend=mend, shows=shows("DeviceFilesMissing"))
 
 
 INJURIES = (

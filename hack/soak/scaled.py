@@ -110,7 +110,7 @@ class Soak:
             asked_at = time.monotonic()
             with contextlib.suppress(client.Unreachable):
                 await muster.list_capacity(ASK_SECONDS)
-                for course in self._courses:
+                for course in self._courses if not self._is_deaf else ():
                     course.sight.answered(asked_at)
             await asyncio.sleep(1.0)
 
@@ -163,7 +163,7 @@ class Soak:
         await asyncio.to_thread(self._fleet.kill, "admitter")
         self._is_deaf = True
         for course in self._courses:
-            course.sight.hear(None)
+            course.sight.lose()
         await asyncio.sleep(self._dice.uniform(0.2, 4))
         self._fleet.start_admitter()
         self._is_deaf = False

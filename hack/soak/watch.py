@@ -61,12 +61,16 @@ class Sight:
         self._resource, self.patience = resource, patience
         self.shown: NodeCapacity | None = None
         """The admitter's newest word; None: it has none, or nobody can hear it."""
+        self._is_heard = False
+        """An admitter answers."""
         self.lines: collections.deque[bytes] = collections.deque(maxlen=LINES_KEPT)
         self._cycles: collections.deque[float] = collections.deque(maxlen=64)
         self._answers: collections.deque[float] = collections.deque(maxlen=ANSWERS)
         self._bounds: collections.deque[tuple[float, Bound]] = collections.deque()
         self._is_wrong: set[Kind] = set()
-        self._low_since: float | None = None
+        self._low_seconds = 0.0
+        """For how long the number has been too low while an admitter answered."""
+        self._low_looked: float | None = None
 
     @property
     def value(self) -> int:
@@ -81,8 +85,12 @@ class Sight:
         return sum(units for name, units in self.shown.admissible.items() if name != self._resource)
 
     def hear(self, shown: NodeCapacity | None) -> None:
-        """Take the admitter's word."""
+        """Take the admitter's word; None: it has none on this node."""
         self.shown = shown
+
+    def lose(self) -> None:
+        """Note that no admitter is there to be heard."""
+        self.shown, self._is_heard = None, False
 
     def cycled(self, line: bytes) -> None:
         """Note that a cycle has ended, and what it saw."""
@@ -91,6 +99,7 @@ class Sight:
 
     def answered(self, asked_at: float) -> None:
         """Note that the admitter has answered a question that was asked then: what it knew by then has been heard."""
+        self._is_heard = True
         self._answers.append(asked_at)
 
     def set_bound(self, bound: Bound, since: float) -> None:
@@ -108,6 +117,10 @@ class Sight:
         """True if the number is within what holds now."""
         return self.bound.least <= self.value <= self.bound.most and not self.others
 
+    def is_counted(self, kind: Kind) -> bool:
+        """True if this is wrong now and was counted."""
+        return kind in self._is_wrong
+
     def is_overdue(self, since: float, now: float) -> bool:
         """True if what began then must have been seen by now."""
         return since <= self._horizon(now, self.patience.fall, FALL_CYCLES)
@@ -117,11 +130,7 @@ class Sight:
         self._forget(now)
         fall = self._within(self._horizon(now, self.patience.fall, FALL_CYCLES))
         most = max(fall, key=lambda bound: bound.most)
-        is_low = self.shown is not None and self.value < self.bound.least
-        self._low_since = (self._low_since or now) if is_low else None
-        is_too_low = self._low_since is not None and self._low_since < self._horizon(
-            now, self.patience.rise, RISE_CYCLES
-        )
+        is_too_low = self._count_low(now) > now - self._horizon(now, self.patience.rise, RISE_CYCLES)
         return [
             *self._said(
                 Kind.WRONG_WAY,
@@ -134,6 +143,23 @@ class Sight:
                 f"{self.value} admissible, at least {self.bound.least}: {self.bound.why}",
             ),
         ]
+
+    def _count_low(self, now: float) -> float:
+        """Return for how many seconds the number has been too low; a node that the admitter does not know has none.
+
+        While no admitter answers the clock stands still and keeps what it has: one that is killed every 20 s must not hide
+        a node that is blind for good.
+        """
+        if not self._is_heard:
+            self._low_looked = None
+            return self._low_seconds
+        if self.value >= self.bound.least:
+            self._low_seconds, self._low_looked = 0.0, None
+            return 0.0
+        if self._low_looked is not None:
+            self._low_seconds += now - self._low_looked
+        self._low_looked = now
+        return self._low_seconds
 
     def _said(self, kind: Kind, is_wrong: bool, text: str) -> list[Wrong]:  # noqa: FBT001
         was_wrong = kind in self._is_wrong

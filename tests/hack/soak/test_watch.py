@@ -29,6 +29,7 @@ def a_sight():
     sight = Sight(GPU, Patience(fall=6, rise=12, longest=60))
     sight.set_bound(ALL, 0.0)
     sight.hear(shown(8))
+    sight.answered(0.0)
     return sight
 
 
@@ -77,6 +78,44 @@ def test_a_resource_that_nobody_offers_admits_nothing():
 def test_who_is_not_heard_is_not_low():
     """While no admitter answers, nobody says anything."""
     sight = a_sight()
-    sight.hear(None)
+    sight.lose()
     assert sight.judge(100.0) == []
     assert sight.judge(300.0) == []
+
+
+def test_a_node_that_is_low_in_the_life_of_every_admitter_is_counted():
+    """One that is killed every 20 s does not hide it: the clock stands while nobody answers, and goes on."""
+    sight = a_sight()
+    found = []
+    for life in range(6):
+        began = 100.0 + 30 * life
+        sight.answered(began)
+        sight.hear(shown(0))
+        found += [*sight.judge(began), *sight.judge(began + 20)]
+        sight.lose()
+        found += sight.judge(began + 25)
+    assert kinds(found) == [Kind.TOO_LOW]
+
+
+def test_a_node_that_no_admitter_knows_any_more_is_counted():
+    """An agent that never comes back to an admitter that answers offers nothing."""
+    sight = a_sight()
+    sight.lose()
+    sight.answered(100.0)
+    assert sight.judge(100.0) == []
+    assert kinds(sight.judge(161.0)) == [Kind.TOO_LOW]
+
+
+def test_a_node_that_comes_back_under_each_admitter_is_not_low():
+    """What was low before is forgotten as soon as it is right once."""
+    sight = a_sight()
+    found = []
+    for life in range(6):
+        began = 100.0 + 30 * life
+        sight.answered(began)
+        sight.hear(shown(0))
+        found += [*sight.judge(began), *sight.judge(began + 10)]
+        sight.hear(shown(8))
+        found += sight.judge(began + 11)
+        sight.lose()
+    assert found == []
