@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Mapping
 
-from admitter import clustersettings, nodesettings, queuesettings
+from admitter import clustersettings, gatesettings, nodesettings, queuesettings
 from admitter.clustersettings import ClusterSettings
 from admitter.model.decision import Policy
 from muster import settings, tls, tlscheck
@@ -175,4 +175,5 @@ _CHECKS: tuple[settings.Check, ...] = (
     *nodesettings.CHECKS,
     *clustersettings.CHECKS,
     *queuesettings.CHECKS,
+    *gatesettings.CHECKS,
 )

@@ -1,10 +1,16 @@
 """Settings of the gate adapter: a part of AdmitterConfig. The policy that the core wants is derived here."""
 
 import dataclasses
+import re
+from typing import Any
 
+from admitter.core.keepnodes import KeepPolicy
 from admitter.model.hold import GatePolicy
 from admitter.queuesettings import QueueSettings
+from muster import settings
 from muster.settings import setting
+
+_POOL = re.compile(r"(?:[a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62}=[-A-Za-z0-9_.]{0,63}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +29,18 @@ class GateSettings(QueueSettings):
         5.0, text="how long a gang waits after its place was refused; doubles with each refusal", low=0.1, high=300
     )
 
+    keep_pools: tuple[str, ...] = setting(
+        (),
+        text="nodes that autoscalers are asked to leave while they are leased or reserved: LABEL=VALUE, comma-separated",
+    )
+    keep_most: int = setting(100, text="most such nodes at a time", low=1, high=100_000)
+
+    @property
+    def keep_policy(self) -> KeepPolicy:
+        """Which nodes autoscalers are asked to leave."""
+        pairs = (pool.partition("=") for pool in self.keep_pools)
+        return KeepPolicy(pools=tuple((label, value) for label, _, value in pairs), most=self.keep_most)
+
     @property
     def gate_policy(self) -> GatePolicy:
         """How held pods are handled."""
@@ -32,3 +50,11 @@ class GateSettings(QueueSettings):
             bind_patience_seconds=self.bind_patience_seconds,
             strike_seconds=self.strike_seconds,
         )
+
+
+def _pools(config: Any) -> str:
+    problems = [f"{pool!r} is not LABEL=VALUE" for pool in config.keep_pools if not _POOL.fullmatch(pool)]
+    return "\n".join(f"--keep-pools: {problem}" for problem in problems)
+
+
+CHECKS: tuple[settings.Check, ...] = (_pools,)

@@ -26,6 +26,7 @@ from admitter.model.nodecapacity import ClusterView
 from admitter.model.record import Terms
 from admitter.model.ruling import Ruling
 from admitter.publish.nodefigures import NodeFigures
+from admitter.publish.nodekeeper import Leases, NodeKeeper
 from admitter.publish.nodeloop import NodeLoop
 from admitter.publish.nodes import NodeWriter
 from admitter.publish.nodetaints import Tainter
@@ -142,6 +143,19 @@ class KubeSide:
             ),
             per_minute=config.node_writes_per_minute,
             figures=figures,
+        )
+
+    def node_keeper(
+        self, config: AdmitterConfig, clock: SystemClock, *, leases: Leases, tell: Callable[[Event], None], name: str
+    ) -> NodeKeeper:
+        """Return the loop that asks autoscalers to leave leased nodes alone."""
+        return NodeKeeper(
+            leases=leases,
+            cluster=self.cluster,
+            writer=NodeWriter(self._writing, self.elector.may_write, clock.utc, reporter=name),
+            guard=self.elector,
+            policy=config.keep_policy,
+            tell=tell,
         )
 
     def gate_loop(

@@ -216,6 +216,14 @@ class AdmissionLoop:
         """Return lease id -> request id of every lease that is known."""
         return self._book.requests_of_leases() if self._book is not None else {}
 
+    def kept_nodes(self) -> frozenset[str]:
+        """Return the nodes that are leased, or on which a place is kept."""
+        return self._book.kept_nodes() if self._book is not None else frozenset()
+
+    def is_open(self) -> bool:
+        """Return whether the term grants, and so knows of everything that is leased."""
+        return self._book is not None and self._book.is_open(self._clock.monotonic())
+
     @property
     def term(self) -> int:
         """The present term; 0: this is a standby."""

@@ -11,16 +11,18 @@ owns, because somebody has wiped that memory, is deleted.
 
 import dataclasses
 import datetime
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import lightkube
 from lightkube.resources import core_v1 as core
 from lightkube.types import PatchType
 
+from admitter.core import keepnodes
+from admitter.core.keepnodes import KeepChange
 from admitter.model.nodestatus import TaintChange
 from admitter.publish import nodes
 from admitter.publish.nodes import Failed, NodeWriter, Outcome, Sent
-from muster.model import labels
+from muster.model import codec, labels
 from muster.model.nodeconditions import FIELD_MANAGER, ConditionType
 
 _DONE = Sent(outcome=Outcome.DONE)
@@ -49,6 +51,8 @@ class Found:
     foreign: frozenset[str]
     """Conditions that somebody else owns, and not we."""
     taint: str | None
+    kept: Mapping[str, str | None] = codec.mapping()
+    """Annotations of autoscalers that we have set, each to be taken away."""
 
 
 async def clean(
@@ -69,6 +73,9 @@ async def clean(
         if found.taint is not None:
             sent = _DONE if is_trial else await _remove_taint(writer, found)
             yield _line(found.node, f"taint {labels.UNTRUSTED.full}={found.taint}", sent, is_trial=is_trial)
+        if found.kept:
+            sent = _DONE if is_trial else await _remove_annotations(writer, found)
+            yield _line(found.node, f"annotations {', '.join(sorted(found.kept))}", sent, is_trial=is_trial)
 
 
 def find(node: core.Node | core.NodeStatus) -> Found:
@@ -77,6 +84,7 @@ def find(node: core.Node | core.NodeStatus) -> Found:
     listed = (node.status.conditions if node.status is not None else None) or []
     present = {condition.type for condition in listed} & set(ConditionType)
     owners = {name.value: managers for name, managers in nodes.owners(node.metadata).items() if name in present}
+    annotations = node.metadata.annotations or {}
     taints = (node.spec.taints if node.spec is not None else None) or []
     return Found(
         node=node.metadata.name or "",
@@ -84,6 +92,7 @@ def find(node: core.Node | core.NodeStatus) -> Found:
         ours=frozenset(name for name, managers in owners.items() if FIELD_MANAGER in managers or not managers),
         foreign=frozenset(name for name, managers in owners.items() if managers and FIELD_MANAGER not in managers),
         taint=next((taint.value or "" for taint in taints if taint.key == labels.UNTRUSTED.full), None),
+        kept=keepnodes.released(annotations) if keepnodes.marked(annotations) else codec.EMPTY,
     )
 
 
@@ -117,6 +126,11 @@ async def _remove_taint(writer: NodeWriter, found: Found) -> Sent:
         if sent.outcome is not Outcome.CONFLICT:
             break
     return sent
+
+
+async def _remove_annotations(writer: NodeWriter, found: Found) -> Sent:
+    change = KeepChange(node=found.node, uid=found.uid, resource_version=None, annotations=found.kept, is_kept=False)
+    return await writer.annotate(change, 0)
 
 
 def _line(node: str, what: str, sent: Sent, *, is_trial: bool) -> Done:

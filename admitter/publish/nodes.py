@@ -29,6 +29,7 @@ from lightkube.resources import events_v1 as events
 from lightkube.types import PatchType
 
 from admitter.clock import micro_time
+from admitter.core.keepnodes import KeepChange
 from admitter.model.nodestatus import Condition, Conditions, Note, TaintChange, Write
 from muster.model import labels
 from muster.model.nodeconditions import FIELD_MANAGER, ConditionType
@@ -112,6 +113,19 @@ class NodeWriter:
     async def change_taint(self, change: TaintChange, term: int) -> Sent:
         """Read the Node, then put our taint on it or take it away."""
         return await self._send(term, lambda: self._patch_taint(change, term))
+
+    async def annotate(self, change: KeepChange, term: int) -> Sent:
+        """Put annotations on the Node as it was seen, or take them away."""
+        body = {
+            "metadata": {
+                "uid": change.uid,
+                "resourceVersion": change.resource_version,
+                "annotations": dict(change.annotations),
+            }
+        }
+        return await self._send(
+            term, lambda: self._client.patch(core.Node, change.node, body, patch_type=PatchType.MERGE)
+        )
 
     async def send_note(self, node: str, uid: str, note: Note, term: int) -> Sent:
         """Create an Event about the Node."""

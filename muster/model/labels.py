@@ -51,6 +51,9 @@ LEASE = Key(name="lease", on=("pod",), kind=Kind.ANNOTATION)
 REPLAN = Key(name="replan", on=("Job", "JobSet"), kind=Kind.ANNOTATION)
 """We suspended it to have its held pods made anew; whoever leads resumes it."""
 
+KEPT = Key(name="kept", on=("Node",), kind=Kind.ANNOTATION)
+"""Which annotations of autoscalers on the Node are ours."""
+
 UNTRUSTED = Key(name="untrusted", on=("Node",), kind=Kind.TAINT)
 
 ALL = (
@@ -67,6 +70,7 @@ ALL = (
     LAST_CHECKPOINT,
     LEASE,
     REPLAN,
+    KEPT,
     UNTRUSTED,
 )
 """In the order of the table."""
