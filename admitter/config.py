@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import Mapping
 
-from admitter import clustersettings, gatesettings, nodesettings, queuesettings
+from admitter import clustersettings, gatesettings, imagesettings, nodesettings, queuesettings
 from admitter.clustersettings import ClusterSettings
 from admitter.model.decision import Policy
 from muster import settings, tls, tlscheck
@@ -98,6 +98,7 @@ class AdmitterConfig(ClusterSettings):
             lenient_pick_risk=self.lenient_pick_risk,
             levels=self.levels,
             queue=self.queue_policy,
+            images=self.image_policy,
             trust=self.trust_policy,
         )
 
@@ -175,5 +176,5 @@ _CHECKS: tuple[settings.Check, ...] = (
     *nodesettings.CHECKS,
     *clustersettings.CHECKS,
     *queuesettings.CHECKS,
-    *gatesettings.CHECKS,
+    *imagesettings.CHECKS,
 )

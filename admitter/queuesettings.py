@@ -7,6 +7,7 @@ import dataclasses
 import re
 from typing import Any
 
+from admitter.imagesettings import ImageSettings
 from admitter.model.decision import NetworkLevel
 from admitter.model.gang import Level
 from admitter.model.promise import TrustPolicy
@@ -24,7 +25,7 @@ _MOST_LEVELS = 16
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSettings:
+class QueueSettings(ImageSettings):
     network_levels: tuple[str, ...] = setting(
         (), text="levels above the NVLink clique, finest first: rack=topology.example.com/rack,zone=LABEL"
     )

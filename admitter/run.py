@@ -21,7 +21,7 @@ from admitter import collector
 from admitter import config as configs
 from admitter.clock import SystemClock
 from admitter.config import AdmitterConfig
-from admitter.core import recover
+from admitter.core import readiness, recover
 from admitter.core.book import Book
 from admitter.core.safeguard import Safeguard
 from admitter.gateloop import GateLoop
@@ -46,6 +46,8 @@ from admitter.sources import feeds
 from admitter.sources.clusterfile import ClusterFile
 from admitter.sources.feeds import FeedHub
 from admitter.sources.termfile import TermFile
+from admitter.sources.verify import Verifier
+from admitter.warmloop import WarmLoop
 from muster import settings, tls
 from muster.pb.muster.v1 import admission_pb2_grpc, inspect_pb2_grpc
 from muster.probes import ProbeServer, Readiness
@@ -83,10 +85,12 @@ class Admitter:
         )
         self._figures, self._node_figures = Figures(), NodeFigures()
         self._safeguard = Safeguard(config.hold_policy)
+        self._images = readiness.Readiness(config.image_policy)
+        self._verifier = Verifier(config.verify_argv, self._clock.monotonic)
         self._log = _decision_log(config, self._clock)
         board = CapacityBoard(self._hub.view)
         self._loop = AdmissionLoop(
-            make_book=lambda terms: Book(terms, config.policy),
+            make_book=lambda terms: Book(terms, config.policy, self._images),
             guard=self._kube.elector if self._kube is not None else self._alone,
             feed=self._hub,
             clock=self._clock,
@@ -99,6 +103,17 @@ class Admitter:
             facts=self._facts,
             rejections=self._rejections,
         )
+        self._warm = WarmLoop(
+            feed=self._hub,
+            book=lambda: self._loop.book,
+            images=self._images,
+            guard=self._kube.elector if self._kube is not None else self._alone,
+            clock=self._clock,
+            policy=config.policy,
+            verifier=self._verifier,
+            wake=self._loop.wake,
+        )
+        self._hub.listen_images(self._warm.hear, self._warm.left)
         self._door = Door(self._kube.reviews if self._kube is not None else None)
         self._admission = AdmissionService(
             self._loop, self._clock.monotonic, self._door, [level.name for level in config.levels]
@@ -150,6 +165,7 @@ class Admitter:
 
     def _start(self, group: asyncio.TaskGroup) -> list["asyncio.Task[None]"]:
         tasks = [group.create_task(self._hub.run()), group.create_task(self._loop.run())]
+        tasks += [group.create_task(self._warm.run()), group.create_task(self._verifier.run())]
         if self._source is not None:
             tasks.append(group.create_task(self._source.watch(self._hub.send_slice)))
         kube, config = self._kube, self._config
@@ -168,11 +184,6 @@ class Admitter:
                 )
                 tasks.append(group.create_task(loop.run()))
             gates: GateLoop | None = None
-            if config.keep_pools:
-                keeper = kube.node_keeper(
-                    config, self._clock, leases=self._loop, tell=self._tell, name=config.admitter_name
-                )
-                tasks.append(group.create_task(keeper.run()))
             if config.gates:
                 gates, watch = kube.gate_loop(
                     config, self._clock, desk=self._loop, tell=self._tell, name=config.admitter_name

@@ -13,9 +13,11 @@ book is no more than the table in which the newest record stands.
 import dataclasses
 from collections.abc import Sequence
 
-from admitter.core import lifecycle, offers, order, recover
+from admitter.core import lifecycle, likely, offers, order, recover
 from admitter.core.answered import Answered
+from admitter.core.hints import Likely
 from admitter.core.ledger import Ledger
+from admitter.core.readiness import Readiness
 from admitter.core.recover import Fate, Orphan
 from admitter.core.register import Register
 from admitter.model.decision import Explanation, Grant, Policy
@@ -28,13 +30,19 @@ from admitter.model.record import GangRecord, GangState, Terms
 from muster.model.vocabulary import EndReason, WaitReason
 
 _MAX_ENDED = 10_000
+HELD_SECONDS = 1.0
+"""Between two looks at a gang that has a place and waits for its images."""
 
 
 class Book(Register):
     """Belongs to one event loop; nothing in here waits."""
 
-    def __init__(self, terms: Terms, policy: Policy) -> None:
+    def __init__(self, terms: Terms, policy: Policy, images: Readiness | None = None) -> None:
         super().__init__(terms, policy)
+        self._images = images or Readiness(policy.images)
+        self._looked: tuple[tuple[Ask, ...], order.Scene] | None = None
+        """The queue and the scene of the last pass that answered it."""
+        self._heard_images = 0
         self._layout = offers.Layout(policy)
         self._ledger = Ledger()
         self._memory = order.Memory()
@@ -51,6 +59,13 @@ class Book(Register):
         self.estate.listen_anew()
         self._answered = None
 
+    def likely(self, held: likely.Places) -> tuple[Likely, ...]:
+        """Return where the gangs at the head of the queue will likely be, as of the last pass."""
+        if self._looked is None:
+            return ()
+        asks, scene = self._looked
+        return likely.of(asks, scene, self._queue, held, self._policy, self._memory)
+
     def is_open(self, now: float) -> bool:
         """Return whether the term grants anything yet."""
         return now >= self.terms.opens_at
@@ -63,12 +78,6 @@ class Book(Register):
             for node, leases in orphan.parts.items():
                 result[node] = (*result.get(node, ()), *leases)
         return result
-
-    def kept_nodes(self) -> frozenset[str]:
-        """Return the nodes that are leased, or on which a place is kept."""
-        kept = self._queue.reservation
-        reserved = (place.node for place in kept.placements) if kept is not None else ()
-        return frozenset((*self.leases(), *reserved))
 
     def decide(
         self, view: ClusterView, now: float, *, paused_by: str = "", rejections: Sequence[Rejection] = ()
@@ -99,7 +108,7 @@ class Book(Register):
 
     def _serve(self, view: ClusterView, now: float, claiming: frozenset[str], paused_by: str) -> None:
         """Answer the queue."""
-        asks = self._asks(claiming, now)
+        asks, self._looked = self._asks(claiming, now), None
         if all(ask.is_away for ask in asks):
             return
         if self.is_open(now) and paused_by:
@@ -108,9 +117,13 @@ class Book(Register):
         elif self.is_open(now):
             leases, held = self.leases(), self._ledger.holdings
             supply, ideal = self._layout.supply(view, leases, self._ledger.claims)
-            if self._answered is not None and self._answered.covers(asks, supply, held, now):
+            self._images.look(view)
+            scene = order.Scene(supply=supply, ideal=ideal, holdings=held, starts=self._images.starts, now=now)
+            self._looked = asks, scene
+            is_same = self._heard_images == self._images.version
+            if is_same and self._answered is not None and self._answered.covers(asks, supply, held, now):
                 return
-            scene = order.Scene(supply=supply, ideal=ideal, holdings=held, now=now)
+            self._heard_images = self._images.version
             outcome = order.decide(asks, scene, self._policy, self._queue, self._memory)
             self._queue, answers = outcome.state, outcome.answers
             self._answered = Answered(asks=asks, supply=supply, holdings=held, again_at=outcome.again_at)
@@ -119,13 +132,27 @@ class Book(Register):
                 f"term {self.terms.term} listens to the nodes and clients of the last one before it grants anything"
             )
             answers = order.closed(asks, self._policy, now, self.terms.opens_at, detail)
+        self._take(answers, view, now)
+
+    def _take(self, answers: Sequence[order.Answer], view: ClusterView, now: float) -> None:
+        """Grant and refuse; a gang with a place may still wait for its images."""
+        is_held = False
         for answer in answers:
             record = self.records[answer.gang.full_name]
             match answer.answer:
                 case Grant() as grant:
-                    self._grant(record, grant, view, now)
+                    why = self._images.judge(record.gang, grant, now)
+                    if why is None:
+                        self._grant(record, grant, view, now)
+                    else:
+                        is_held = True
+                        self._refuse(record, why)
                 case Explanation() as why:
                     self._refuse(record, why)
+
+        if is_held and self._answered is not None:
+            # It has a place and waits for images, which get warm without a change of the supply.
+            self._answered = dataclasses.replace(self._answered, again_at=now + HELD_SECONDS)
 
     def _asks(self, claiming: frozenset[str], now: float) -> tuple[Ask, ...]:
         """Return the queue: those that wait, and those that left a moment ago."""
@@ -141,10 +168,7 @@ class Book(Register):
             for record in self.waiting()
             if record.key not in claiming
         ]
-        asks += self.places.away(present, now)
-        if not asks and self._queue.reservation is not None:
-            self._queue = dataclasses.replace(self._queue, reservation=None)
-        return tuple(asks)
+        return (*asks, *self.places.away(present, now))
 
     def _grant(self, record: GangRecord, grant: Grant, view: ClusterView, now: float) -> None:
         self._answered = None

@@ -44,6 +44,11 @@ def at(name: str, digest: str) -> str:
     return f"{repository(name)}@{digest}"
 
 
+def is_digest(text: str) -> bool:
+    """Return whether a text is a digest."""
+    return bool(_DIGEST.fullmatch(text))
+
+
 def repository(name: str) -> str:
     """Return host and repository of a full name."""
     rest = name.partition("@")[0]

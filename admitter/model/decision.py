@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from admitter.model.content import ImagePolicy
 from admitter.model.lease import Placement
 from admitter.model.promise import TrustPolicy
 from admitter.model.queue import QueuePolicy
@@ -41,6 +42,7 @@ class Policy:
     pinned_nodes: int = 64
     """Most nodes that a pod is pinned to which asks for something that placement does not model."""
     queue: QueuePolicy = QueuePolicy()
+    images: ImagePolicy = ImagePolicy()
     trust: TrustPolicy = TrustPolicy()
 
 

@@ -23,6 +23,7 @@ import grpc
 from admitter.core import feedstate
 from admitter.core.feedstate import Reason, Refusal
 from admitter.core.fleetclock import FleetClock
+from admitter.model.content import Answer, Answers, WarmList
 from admitter.model.feedmessages import Heartbeat, Hello, LeaseSet, Snapshot
 from admitter.model.nodecapacity import ClusterView, NodeState
 from admitter.sources import feedserver
@@ -111,6 +112,8 @@ class FeedHub:
         self._streams: dict[str, FeedStream] = {}
         self._leases: dict[str, feed_pb2.LeaseSet] = {}
         self._stale: frozenset[str] = frozenset()
+        self._hear_answers: Callable[[str, tuple[Answer, ...]], None] = lambda _node, _answers: None
+        self._new_stream: Callable[[str], None] = lambda _: None
         self._version = 0
         self._changed: asyncio.Future[None] | None = None
         self.accepted: collections.Counter[str] = collections.Counter()
@@ -181,6 +184,17 @@ class FeedHub:
         if stream is not None:
             stream.send(feed_pb2.ConnectResponse(leases=message))
 
+    def send_warm(self, node: str, wanted: WarmList) -> None:
+        """Tell a node's agent what images are wanted and asked about, if it is connected."""
+        stream = self._streams.get(node)
+        if stream is not None:
+            message: feed_pb2.WarmList = pbform.fill(feed_pb2.WarmList(), wanted)
+            stream.send(feed_pb2.ConnectResponse(warm=message))
+
+    def listen_images(self, hear: Callable[[str, tuple[Answer, ...]], None], left: Callable[[str], None]) -> None:
+        """Have what warmers answer told, and which node's stream is a new one."""
+        self._hear_answers, self._new_stream = hear, left
+
     def set_term(self, term: int) -> None:
         """Announce a new term to every agent, and ask each for a Snapshot with the leases it knows."""
         self._welcome.term = term
@@ -241,6 +255,7 @@ class FeedHub:
             older.end(_SUPERSEDED)
         self._streams[node] = stream
         stream.send(feed_pb2.ConnectResponse(welcome=self._welcome))
+        self._new_stream(node)
         if node in self._leases:
             stream.send(feed_pb2.ConnectResponse(leases=self._leases[node]))
         content = self._slice_source(node)
@@ -258,6 +273,10 @@ class FeedHub:
         if self._streams.get(stream.node) is not stream:
             return _SUPERSEDED
         kind = request.WhichOneof("message")
+        if kind == "answers":
+            self.accepted[kind] += 1
+            self._hear_answers(stream.node, pbform.from_pb(Answers, request.answers).answers)
+            return None
         if stream.is_awaiting_snapshot and kind != "snapshot":
             return Refusal(reason=Reason.AWAITING_SNAPSHOT, detail=str(kind))
         outcome = self._decide(stream, kind, request)

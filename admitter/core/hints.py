@@ -1,0 +1,160 @@
+"""Which nodes are to have which images ready, for gangs that still wait.
+
+In: the gangs at the head of the queue with the nodes that they will likely get, what their images are, what nodes have of
+them, what was hinted last. Out: each node's images, best first, and what is remembered.
+
+Invariants: only images of allowed registries, by digest, that the verification has passed. At most `herd` nodes pull at
+once. A namespace's hints make nodes hold at most `namespace_bytes`, and begin at most `namespace_bytes_per_hour`. What the
+plan names no more is given up by not being in the list.
+
+Why a node that has begun keeps its turn: to stop half a pull for another half warms nobody.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from admitter.core import imagename
+from admitter.core.readiness import Secrets, names
+from admitter.core.starting import Starts
+from admitter.model.content import Answer, ImagePolicy, WarmImage
+from admitter.model.gang import Gang
+from muster.model import codec
+
+HOUR = 3600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Likely:
+    """A gang that waits, and where it will be."""
+
+    gang: Gang
+    nodes: tuple[str, ...]
+    """Most likely ones first, spares last."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Bytes that a namespace has made nodes fetch."""
+
+    namespace: str
+    at: float
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """What nodes were told."""
+
+    images: Mapping[str, tuple[WarmImage, ...]] = codec.mapping()
+    """By node."""
+    spent: tuple[Spent, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the plan rests on."""
+
+    starts: Starts
+    secrets: Secrets
+    is_verified: Callable[[str], bool]
+    """Of a name with digest."""
+
+
+NOTHING = Hints()
+
+
+def plan(likely: Sequence[Likely], before: Hints, known: Known, policy: ImagePolicy, now: float) -> Hints:
+    """Return what nodes are to be told now."""
+    turn = _Turn(before, policy, now)
+    wishes = [wish for each in likely for wish in _wishes(each, known, policy)]
+    # Those that have begun go first; a sort keeps the rest in the queue's order.
+    for wish in sorted(wishes, key=lambda wish: not turn.has_begun(wish)):
+        turn.take(wish)
+    return Hints(images=codec.freeze(turn.ordered(wishes)), spent=turn.spent())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    namespace: str
+    node: str
+    image: WarmImage
+    missing: int
+    total: int
+
+
+def _wishes(likely: Likely, known: Known, policy: ImagePolicy) -> list[_Wish]:
+    found = []
+    for node in likely.nodes:
+        lacks: dict[str, int] = {}
+        for podset in likely.gang.podsets:
+            for image, size in known.starts.on(node, podset.content).missing:
+                lacks[imagename.full(image)] = size
+        for name in names(likely.gang):
+            answer = known.starts.known(name)
+            if answer is None or imagename.host(name) not in policy.registries:
+                continue
+            reference = imagename.at(name, answer.digest)
+            if known.is_verified(reference):
+                credential = known.secrets.get((likely.gang.namespace, imagename.host(name)))
+                image_ = WarmImage(reference=reference, credential=credential)
+                found.append(
+                    _Wish(
+                        namespace=likely.gang.namespace,
+                        node=node,
+                        image=image_,
+                        missing=lacks.get(name, 0),
+                        total=_total(answer),
+                    )
+                )
+    return found
+
+
+def _total(answer: Answer) -> int:
+    return answer.bytes_total or sum(layer.bytes for layer in answer.layers)
+
+
+class _Turn:
+    """One plan being made."""
+
+    def __init__(self, before: Hints, policy: ImagePolicy, now: float) -> None:
+        self._policy, self._now = policy, now
+        self._begun = {(node, image.reference) for node, images in before.images.items() for image in images}
+        self._spent = [spent for spent in before.spent if now - spent.at < HOUR]
+        self._taken: dict[tuple[str, str], _Wish] = {}
+        self._pulling: set[str] = set()
+        self._held: dict[str, int] = {}
+
+    def has_begun(self, wish: _Wish) -> bool:
+        return (wish.node, wish.image.reference) in self._begun
+
+    def take(self, wish: _Wish) -> None:
+        """Take a wish if every bound allows it."""
+        key = (wish.node, wish.image.reference)
+        if key in self._taken:
+            return
+        held = self._held.get(wish.namespace, 0) + wish.total
+        is_new = not self.has_begun(wish)
+        if held > self._policy.namespace_bytes:
+            return
+        if wish.missing and wish.node not in self._pulling and len(self._pulling) >= self._policy.herd:
+            return
+        if is_new and wish.missing:
+            hour = sum(spent.bytes for spent in self._spent if spent.namespace == wish.namespace)
+            if hour + wish.missing > self._policy.namespace_bytes_per_hour:
+                return
+            self._spent.append(Spent(namespace=wish.namespace, at=self._now, bytes=wish.missing))
+        self._held[wish.namespace] = held
+        self._taken[key] = wish
+        if wish.missing:
+            self._pulling.add(wish.node)
+
+    def ordered(self, wishes: Sequence[_Wish]) -> dict[str, tuple[WarmImage, ...]]:
+        """Return what was taken by node, in the queue's order."""
+        found: dict[str, dict[str, WarmImage]] = {}
+        for wish in wishes:
+            if (wish.node, wish.image.reference) in self._taken:
+                found.setdefault(wish.node, {}).setdefault(wish.image.reference, wish.image)
+        return {node: tuple(images.values()) for node, images in sorted(found.items())}
+
+    def spent(self) -> tuple[Spent, ...]:
+        return tuple(self._spent)

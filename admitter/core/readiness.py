@@ -1,0 +1,239 @@
+"""May a gang that has a place be let go, as far as its images are concerned?
+
+In: the place, what nodes report of images, what their warmers answer. Out: an Explanation of why not yet, or None; the
+questions that nodes are to be asked.
+
+Invariants: only a registry's own word that an image is not there holds a gang without end; 401 is such a word only if the
+pod's pull secret was shown. Whatever is not known in time (no warmer, no answer, a host that is left alone) holds nobody.
+A hold for warmth ends after `hold_seconds`. Nothing is leased for a gang that is held.
+
+Not here: which nodes are to be warmed (hints.py).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from admitter.core import imagename
+from admitter.core.starting import Starts
+from admitter.model.content import Answer, Content, Credential, ImagePolicy, Question
+from admitter.model.decision import Explanation, Grant
+from admitter.model.gang import Gang
+from admitter.model.nodecapacity import ClusterView
+from muster.model.vocabulary import WaitReason
+
+NOT_FOUND = "NotFound"
+UNAUTHORIZED = "Unauthorized"
+WARMER_AWAY = "WarmerUnavailable"
+MAX_LAYERS = 500
+MAX_TEXT = 1024
+_NAMED = 3
+"""Nodes and images in one line."""
+_MIB = 1024 * 1024
+_MAX_KNOWN = 4096
+
+Secrets = Mapping[tuple[str, str], Credential]
+"""Namespace and registry -> what a readable pull secret holds for it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A question under way."""
+
+    question: Question
+    node: str
+    namespace: str
+    at: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    answer: Answer
+    at: float
+    with_secret: bool
+
+
+class Readiness:
+    """What is known of the images of gangs, and who is held for them. Belongs to one event loop."""
+
+    def __init__(self, policy: ImagePolicy) -> None:
+        self.policy = policy
+        self.starts = Starts(policy)
+        self.secrets: Secrets = {}
+        self.held: dict[str, tuple[Gang, tuple[str, ...]]] = {}
+        """Gang -> the nodes of the place that it would have."""
+        self._view: ClusterView | None = None
+        self._since: dict[tuple[str, str], float] = {}
+        self._asked: dict[tuple[str, str], _Asked] = {}
+        """By namespace and full name: what one namespace's secret opens is no answer for another."""
+        self._heard: dict[tuple[str, str], _Heard] = {}
+        self._last_id = 0
+        self.note: Callable[[], None] = lambda: None
+        """Called when there is a question that was not there before."""
+        self.version = 0
+        """Rises with every answer."""
+
+    def look(self, view: ClusterView) -> None:
+        """Take the view that a pass decides from."""
+        self._view = view
+        self.starts.look(view)
+
+    def forget(self, living: Iterable[tuple[str, str]]) -> None:
+        """Drop what was remembered of gangs that wait no more, by name and request id."""
+        kept = set(living)
+        self._since = {key: at for key, at in self._since.items() if key in kept}
+        names = {name for name, _ in kept}
+        self.held = {name: place for name, place in self.held.items() if name in names}
+
+    def judge(self, gang: Gang, grant: Grant, now: float) -> Explanation | None:
+        """Return why a gang with a place may not be let go yet; None: it may."""
+        nodes = tuple(sorted({place.node for place in grant.placements}))
+        content = {podset.name: podset.content for podset in gang.podsets if podset.content.images}
+        if not content:
+            return None
+        why = self._unresolved(gang, nodes, now) if self.policy.is_checked else None
+        if why is None and self.policy.hold_seconds:
+            why = self._cold(gang, grant, content, now)
+        if why is None:
+            self.held.pop(gang.full_name, None)
+        else:
+            self.held[gang.full_name] = (gang, nodes)
+        return why
+
+    # -- is it there?
+
+    def _unresolved(self, gang: Gang, nodes: Sequence[str], now: float) -> Explanation | None:
+        gone, open_ = [], []
+        for name in names(gang):
+            heard = self.ask(gang.namespace, name, nodes, now)
+            if heard is not None and _is_gone(heard):
+                gone.append(f"{name}: {heard.answer.reason} {heard.answer.detail}".rstrip())
+            elif heard is None and self._is_awaited(gang.namespace, name, now):
+                open_.append(name)
+        if gone:
+            return _why(gang, WaitReason.IMAGE_UNAVAILABLE, f"cannot be pulled: {_some(gone)}", None)
+        if open_:
+            text = f"its images are being resolved: {_some(open_)}"
+            return _why(gang, WaitReason.IMAGES_UNRESOLVED, text, now + self.policy.check_seconds)
+        return None
+
+    def ask(
+        self, namespace: str, name: str, nodes: Sequence[str], now: float, *, fresh_seconds: float | None = None
+    ) -> "_Heard | None":
+        """Return what an image is, if that was heard lately; have a node asked if it was not, and nobody is being asked."""
+        key = (namespace, name)
+        heard, fresh = self._heard.get(key), self.policy.fresh_seconds if fresh_seconds is None else fresh_seconds
+        is_old = heard is None or now - heard.at > fresh
+        asked = self._asked.get(key)
+        if is_old and (asked is None or now - asked.at > fresh):
+            node = next((node for node in nodes if self._can_ask(node)), "")
+            if node:
+                self._last_id += 1
+                credential = self.secrets.get((namespace, imagename.host(name)))
+                question = Question(id=self._last_id, reference=name, credential=credential)
+                self.note()
+                self._asked[key] = _Asked(question=question, node=node, namespace=namespace, at=now)
+        # An old no stands until there is another answer: a registry that has gone quiet has not found the image.
+        return heard if heard is not None and (not is_old or _is_gone(heard)) else None
+
+    def answered(self, node: str, answers: Iterable[Answer], now: float) -> bool:
+        """Take a node's answers; return whether any was asked for."""
+        open_ = {asked.question.id: key for key, asked in self._asked.items() if asked.node == node}
+        is_news = False
+        for answer in answers:
+            key = open_.get(answer.id)
+            if key is None:
+                continue
+            if _is_absurd(answer):
+                continue
+            is_news = True
+            self.version += 1
+            asked = self._asked.pop(key)
+            self._heard[key] = _Heard(answer=answer, at=now, with_secret=asked.question.credential is not None)
+            if answer.digest:
+                self.starts.learn(key[1], answer)
+        while len(self._heard) > _MAX_KNOWN:
+            del self._heard[next(iter(self._heard))]
+        return is_news
+
+    def questions(self, now: float) -> dict[str, tuple[Question, ...]]:
+        """Return what each node is to be asked."""
+        found: dict[str, tuple[Question, ...]] = {}
+        for key, asked in list(self._asked.items()):
+            if now - asked.at > self.policy.fresh_seconds:
+                del self._asked[key]
+            else:
+                found[asked.node] = (*found.get(asked.node, ()), asked.question)
+        return found
+
+    def _can_ask(self, node: str) -> bool:
+        state = self._view.nodes.get(node) if self._view is not None else None
+        if state is None or self._view is None or self._view.is_stale(node) or state.warmth is None:
+            return False
+        return not state.warmth.store.problem.startswith(WARMER_AWAY)
+
+    def _is_awaited(self, namespace: str, name: str, now: float) -> bool:
+        asked = self._asked.get((namespace, name))
+        return asked is not None and now - asked.at < self.policy.check_seconds
+
+    # -- is it warm?
+
+    def _cold(self, gang: Gang, grant: Grant, content: Mapping[str, Content], now: float) -> Explanation | None:
+        missing = list(self._missing(grant, content))
+        key = (gang.full_name, gang.request_id)
+        if not missing:
+            self._since.pop(key, None)
+            return None
+        until = self._since.setdefault(key, now) + self.policy.hold_seconds
+        if now >= until:
+            return None
+        parts = [f"{node} misses {-(-size // _MIB)} MiB of {image}" for node, image, size in missing]
+        text = f"has a place, held until its images are warm there: {_some(parts)}"
+        return _why(gang, WaitReason.IMAGES_COLD, text, until)
+
+    def _missing(self, grant: Grant, content: Mapping[str, Content]) -> Iterator[tuple[str, str, int]]:
+        """Yield what nodes of the place lack of images that somebody is to warm there."""
+        seen: set[tuple[str, str]] = set()
+        for place in sorted(grant.placements, key=lambda each: (each.node, each.podset)):
+            if place.podset not in content or not self._can_ask(place.node):
+                continue
+            for image, size in self.starts.on(place.node, content[place.podset]).missing:
+                is_hinted = imagename.host(imagename.full(image)) in self.policy.registries
+                if is_hinted and (place.node, image) not in seen:
+                    seen.add((place.node, image))
+                    yield place.node, image, size
+
+
+def names(gang: Gang) -> tuple[str, ...]:
+    """Return the full names of a gang's images, sorted."""
+    found = {imagename.full(image) for podset in gang.podsets for image in podset.content.images}
+    return tuple(sorted(found - {""}))
+
+
+def _is_absurd(answer: Answer) -> bool:
+    """Return whether no warmer of ours says so: what is accepted is kept in memory."""
+    sizes = (answer.bytes_total, *(layer.bytes for layer in answer.layers))
+    texts = (answer.digest, answer.reason, answer.detail)
+    is_digest = not answer.digest or imagename.is_digest(answer.digest)
+    return min(sizes) < 0 or len(answer.layers) > MAX_LAYERS or max(map(len, texts)) > MAX_TEXT or not is_digest
+
+
+def _is_gone(heard: _Heard) -> bool:
+    reason = heard.answer.reason
+    return reason == NOT_FOUND or (reason == UNAUTHORIZED and heard.with_secret)
+
+
+def _why(gang: Gang, reason: WaitReason, text: str, changes_at: float | None) -> Explanation:
+    units = sum(podset.count * podset.units_per_pod for podset in gang.podsets)
+    return Explanation(
+        reason=reason,
+        summary=f"{text}; position 1"[:512],
+        position=1,
+        needed_units=units,
+        available_units=units,
+        changes_at=changes_at,
+    )
+
+
+def _some(parts: Sequence[str]) -> str:
+    more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
+    return ", ".join(part[:200] for part in parts[:_NAMED]) + more
