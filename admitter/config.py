@@ -176,5 +176,6 @@ _CHECKS: tuple[settings.Check, ...] = (
     *nodesettings.CHECKS,
     *clustersettings.CHECKS,
     *queuesettings.CHECKS,
+    *gatesettings.CHECKS,
     *imagesettings.CHECKS,
 )
