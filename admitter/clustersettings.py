@@ -32,6 +32,12 @@ class ClusterSettings(NodeSettings):
     token_cache_seconds: float = setting(
         60.0, text="how long the API server's word on a token or a right is believed", low=0, high=600
     )
+    webhook_listen: str = setting(
+        "", text="address of the webhook that puts the gate on new pods, host:port; none: there is no webhook"
+    )
+    webhook_name: str = setting(
+        "muster-gates", text="MutatingWebhookConfiguration that the leader writes our authority into"
+    )
     lease_namespace: str = setting("", text="namespace of the Lease; none: the pod's own, else muster-system")
     lease_name: str = setting("muster-admitter", text="name of the Lease that the admitters stand for")
     lease_seconds: float = setting(

@@ -70,6 +70,7 @@ class AdmitterConfig(ClusterSettings):
             "--listen": self.listen,
             "--token-listen": self.token_listen,
             "--metrics-address": self.metrics_address,
+            "--webhook-listen": self.webhook_listen,
         }
         return {flag: address for flag, address in given.items() if address}
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import structlog
 
+from admitter import config as configs
 from admitter.clock import SystemClock
 from admitter.clustersettings import ClusterSettings
 from admitter.config import AdmitterConfig
@@ -34,6 +35,8 @@ from admitter.publish.podconditions import PodConditionWriter
 from admitter.publish.podissuer import PodIssuer
 from admitter.publish.pods import PodWriter
 from admitter.publish.podteller import PodTeller
+from admitter.publish.webhookconfig import WebhookConfig
+from admitter.services.webhook import Webhook
 from admitter.sources import apiclient
 from admitter.sources.apiclient import Api
 from admitter.sources.cluster import ClusterWatch
@@ -86,6 +89,8 @@ class KubeSide:
             cache_seconds=config.token_cache_seconds,
         )
         self._writing = self.api.client()
+        self.webhook_port = 0
+        """Of the webhook, once it listens."""
         self._beginning: asyncio.Task[None] | None = None
 
     def start(
@@ -178,6 +183,19 @@ class KubeSide:
         )
         watch.listen(loop.changed)
         return loop, watch
+
+    async def serve_webhook(self, config: AdmitterConfig) -> None:
+        """Answer the API server about new pods, and have it believe us, until cancelled."""
+        webhook = Webhook(configs.split_address(config.webhook_listen), config.tls_files)
+        self.webhook_port = webhook.port
+        authority = WebhookConfig(
+            self._writing, lambda: self.elector.leadership.term > 0, name=config.webhook_name, authority=config.tls_ca
+        )
+        webhook.start()
+        try:
+            await authority.run()
+        finally:
+            webhook.close()
 
     def stop(self) -> None:
         """End a beginning that waits: the list that it waits for will not come."""

@@ -189,6 +189,8 @@ class Admitter:
                     config, self._clock, desk=self._loop, tell=self._tell, name=config.admitter_name
                 )
                 tasks += [group.create_task(watch.run()), group.create_task(gates.run())]
+            if config.webhook_listen:
+                tasks.append(group.create_task(kube.serve_webhook(config)))
             self._inspect.answer_pods(PodAnswers(kube.cluster, self._hub.view, gates))
         return tasks
 

@@ -39,6 +39,8 @@ class Authority:
         names = [
             x509.DNSName(tls.ADMITTER_NAME),
             x509.DNSName("localhost"),
+            # Under which the API server asks the webhook (daemonset/webhook).
+            x509.DNSName("muster-webhook.muster-system.svc"),
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
         ]
         return self._issue(name, names, ExtendedKeyUsageOID.SERVER_AUTH, life)
