@@ -66,6 +66,13 @@ class AgentConfig:
         low=0.05,
         high=60,
     )
+    reader_silent_seconds: float = setting(
+        # As long as a silent driver is given before the reader is replaced (sources/hungreader.py).
+        30.0,
+        text="how long the reader may answer nothing at all before /readerz fails, and its container is restarted",
+        low=0.1,
+        high=600,
+    )
     slice_grace_seconds: float = setting(
         45.0, text="how long Node and Pods count after the admitter is gone", low=0.05, high=600
     )

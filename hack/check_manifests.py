@@ -101,12 +101,14 @@ def volumes_match(objects: Sequence[Manifest]) -> Iterator[str]:
 
 def probes_hit_a_port(objects: Sequence[Manifest]) -> Iterator[str]:
     for item in _of(objects, *WORKLOADS):
+        # A name is the container's own; a number may be any container's of the pod, which has one address.
+        numbers = {port["containerPort"] for each in _pod(item)["containers"] for port in each.get("ports", ())}
         for container in _pod(item)["containers"]:
-            ports = {port["name"] for port in container.get("ports", ())}
+            ports = {port["name"] for port in container.get("ports", ())} | numbers
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 port = container.get(probe, {}).get("httpGet", {}).get("port")
                 if port is not None and port not in ports:
-                    yield f"{_title(item)}: {container['name']}.{probe} asks port {port}, which the container does not have"
+                    yield f"{_title(item)}: {container['name']}.{probe} asks port {port}, which nobody there has"
 
 
 def selectors_hit_pods(objects: Sequence[Manifest]) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Serve /metrics, /healthz and /readyz of one program.
+"""Serve /metrics, /healthz and /readyz of one program, and a page for each further part that somebody probes.
 
-In: a registry to scrape and a word on readiness. Out: plain HTTP on one address, from a thread of its own, so that a
+In: a registry to scrape and a word on readiness, one more for each part. Out: plain HTTP on one address, from a thread of its own, so that a
 stalled event loop is seen (readyz falls) instead of hiding behind its own silence.
 """
 
@@ -8,7 +8,8 @@ import dataclasses
 import http.server
 import socket
 import threading
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -28,9 +29,16 @@ class ProbeServer:
     """The HTTP server of one program."""
 
     def __init__(
-        self, address: tuple[str, int], registry: CollectorRegistry, readiness: Callable[[], Readiness], *, program: str
+        self,
+        address: tuple[str, int],
+        registry: CollectorRegistry,
+        readiness: Callable[[], Readiness],
+        *,
+        program: str,
+        parts: Mapping[str, Callable[[], Readiness]] = types.MappingProxyType({}),
     ) -> None:
-        self._server = _server(address, _handler(registry, readiness, program))
+        """`parts`: page -> the word on it."""
+        self._server = _server(address, _handler(registry, {"/readyz": readiness, **parts}, program))
         self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
 
     @property
@@ -59,7 +67,7 @@ def _server(address: tuple[str, int], handler: type[http.server.BaseHTTPRequestH
 
 
 def _handler(
-    registry: CollectorRegistry, readiness: Callable[[], Readiness], program: str
+    registry: CollectorRegistry, words: Mapping[str, Callable[[], Readiness]], program: str
 ) -> type[http.server.BaseHTTPRequestHandler]:
     def metrics() -> tuple[int, str, bytes]:
         return 200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry)
@@ -67,11 +75,14 @@ def _handler(
     def healthz() -> tuple[int, str, bytes]:
         return 200, "text/plain", b"ok\n"
 
-    def readyz() -> tuple[int, str, bytes]:
-        word = readiness()
-        return 200 if word.is_ready else 503, "text/plain", f"{word.text}\n".encode()
+    def page_of(readiness: Callable[[], Readiness]) -> Callable[[], tuple[int, str, bytes]]:
+        def page() -> tuple[int, str, bytes]:
+            word = readiness()
+            return 200 if word.is_ready else 503, "text/plain", f"{word.text}\n".encode()
 
-    pages = {"/metrics": metrics, "/healthz": healthz, "/readyz": readyz}
+        return page
+
+    pages = {"/metrics": metrics, "/healthz": healthz, **{path: page_of(word) for path, word in words.items()}}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         timeout = _REQUEST_SECONDS

@@ -10,7 +10,8 @@ Why one device's call counts as well: its thread is lost to the reader even when
 device would stay marked until somebody restarts the reader by hand. It may take far longer than a silent driver, since
 the other devices are served meanwhile.
 
-Not here: a reader that answers nobody at all and is nobody's child; only its container's supervisor can end it.
+A reader that answers nobody at all and is nobody's child can be ended by its container's supervisor alone: `silence` is what its
+liveness probe asks, at the agent's door, since the reader has none and a probe that starts a program would cost more than both.
 """
 
 from typing import Protocol
@@ -19,6 +20,21 @@ SILENT_SECONDS = 30.0
 """The driver as a whole does not answer (topology.md section 1.4)."""
 STUCK_SECONDS = 600.0
 """One device does not. Drivers have been seen to come back after minutes (faults.md B8: steps of 45 s)."""
+
+
+class Answering(Protocol):
+    """What the reader's client knows of any answer."""
+
+    @property
+    def unanswered_since(self) -> float | None: ...
+
+
+def silence(client: Answering, now: float, limit_seconds: float) -> str:
+    """Return that the reader has answered nothing at all for too long, or an empty text. An answer that NVML hangs is one."""
+    since = client.unanswered_since
+    if since is None or now - since <= limit_seconds:
+        return ""
+    return f"the reader has answered nothing for {now - since:.1f} s"
 
 
 class Client(Protocol):

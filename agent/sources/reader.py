@@ -21,7 +21,7 @@ import grpc
 
 from agent.core import nvml_codes
 from agent.model import planes
-from agent.sources import readermemory
+from agent.sources import readeranswers, readermemory
 from agent.sources.readeranswers import Counters, Host, Usage
 from muster.model import codec, kube, pbform
 from muster.model.reading import Known, Reading, Unknown
@@ -35,6 +35,7 @@ _GRACE_SECONDS = 0.7
 _CLOSE_SECONDS = 5.0
 _MOST_DEVICES = 256
 """The reader serves no more; a count beyond it is not one of GPUs."""
+_NO_ANSWER = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
 _RETRY_SECONDS = (0.2, 5.0)
 """First and longest pause before the stream is dialled again."""
 
@@ -78,6 +79,7 @@ class ReaderClient:
         self._mode, self._mode_reason = "open", ""
         self._telling_mode = asyncio.Lock()
         self._silent_since: float | None = None
+        self._unanswered_since: float | None = None
         self._timed_out: dict[int, float] = {}
         """Index of a device that the reader gave up on -> since when."""
         self.counters = Counters()
@@ -95,6 +97,11 @@ class ReaderClient:
         An answer that says why the driver cannot be read is one; TIMEOUT, or no answer, is not.
         """
         return self._silent_since
+
+    @property
+    def unanswered_since(self) -> float | None:
+        """When (event-loop time) the reader stopped answering anything at all; None while it answers, be it that NVML hangs."""
+        return self._unanswered_since
 
     @property
     def stuck_since(self) -> float | None:
@@ -128,8 +135,8 @@ class ReaderClient:
         self._count(timeouts=timeouts)
         return Known(
             planes.Nvml(
-                driver_version=_field(found, "driver_version"),
-                kernel_module_version=_field(found, "kernel_module_version"),
+                driver_version=readeranswers.field(found, "driver_version"),
+                kernel_module_version=readeranswers.field(found, "kernel_module_version"),
                 device_count=Known(int(found.device_count)),
                 devices=devices,
             )
@@ -182,7 +189,7 @@ class ReaderClient:
             case Unknown() as unknown:
                 return unknown
             case Known(answer):
-                return _decoded(lambda: pbform.from_pb(planes.Mps, answer.mps))
+                return readeranswers.decoded(lambda: pbform.from_pb(planes.Mps, answer.mps))
 
     async def read_host(self) -> Host:
         """Read the boot and when kubelet and plugins started."""
@@ -195,12 +202,12 @@ class ReaderClient:
                     usage = Usage(cpu_seconds=host.usage.cpu_seconds, resident_bytes=host.usage.resident_bytes)
                     self.counters = dataclasses.replace(self.counters, usage=Known(usage))
                 return Host(
-                    boot=_field(host, "boot", lambda value: pbform.from_pb(planes.Boot, value)),
-                    kubelet_started_at=_field(host, "kubelet_started_at", readermemory.utc),
-                    plugins=_field(
+                    boot=readeranswers.field(host, "boot", lambda value: pbform.from_pb(planes.Boot, value)),
+                    kubelet_started_at=readeranswers.field(host, "kubelet_started_at", readermemory.utc),
+                    plugins=readeranswers.field(
                         host, "plugins", lambda value: tuple(pbform.from_pb(kube.Plugin, item) for item in value.items)
                     ),
-                    dra_drivers=_field(
+                    dra_drivers=readeranswers.field(
                         host,
                         "dra_drivers",
                         lambda value: tuple(pbform.from_pb(kube.DraDriver, item) for item in value.items),
@@ -276,20 +283,29 @@ class ReaderClient:
     async def _call(self, call: Callable[[Any], Any]) -> Reading[Any]:
         self._count(calls=1)
         try:
-            return Known(await call(self._stub()))
+            answer = await call(self._stub())
         except grpc.aio.AioRpcError as error:
+            self._note_answer(is_one=error.code() not in _NO_ANSWER)
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 self._count(timeouts=1)
                 return Unknown("TIMEOUT", "the reader does not answer")
             self._count(failures=1)
             return Unknown(UNAVAILABLE, f"{error.code().name}: {error.details()}")
+        self._note_answer(is_one=True)
+        return Known(answer)
+
+    def _note_answer(self, *, is_one: bool) -> None:
+        if is_one:
+            self._unanswered_since = None
+        elif self._unanswered_since is None:
+            self._unanswered_since = asyncio.get_running_loop().time()
 
     async def _read_items(self, request: Any, cls: type[T], items: Callable[[Any], Any]) -> Reading[tuple[T, ...]]:
         match await self._read(request):
             case Unknown() as unknown:
                 return unknown
             case Known(answer):
-                return _decoded(lambda: tuple(pbform.from_pb(cls, item) for item in items(answer)))
+                return readeranswers.decoded(lambda: tuple(pbform.from_pb(cls, item) for item in items(answer)))
 
     def _note_timeouts(self, devices: tuple[planes.Gpu, ...]) -> None:
         now = asyncio.get_running_loop().time()
@@ -312,21 +328,6 @@ class ReaderClient:
             failures=self.counters.failures + failures,
             nvml_seconds=self.counters.nvml_seconds + nvml_seconds,
         )
-
-
-def _decoded(decode: Callable[[], T]) -> Reading[T]:
-    try:
-        return Known(decode())
-    except codec.Malformed as error:
-        return Unknown("Malformed", str(error))
-
-
-def _field(message: Any, name: str, decode: Callable[[Any], Any] = lambda value: value) -> Reading[Any]:
-    if message.HasField(name):
-        return _decoded(lambda: decode(getattr(message, name)))
-    if name in message.errors:
-        return Unknown(message.errors[name].error, message.errors[name].detail)
-    return Unknown("NotCollected")
 
 
 def _event(message: Any) -> Event | None:

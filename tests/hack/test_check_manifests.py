@@ -136,3 +136,10 @@ def test_only_the_reader_is_privileged_and_only_it_sees_the_host(objects):
     assert agent["readOnlyRootFilesystem"]
     assert not agent["allowPrivilegeEscalation"]
     assert not spec["automountServiceAccountToken"]
+
+
+def test_a_probe_may_ask_another_container_of_the_pod_by_number(objects):
+    container(objects, "reader")["livenessProbe"]["httpGet"]["port"] = 9401
+    assert check_manifests.problems(objects) == [
+        "DaemonSet/muster-agent: reader.livenessProbe asks port 9401, which nobody there has"
+    ]

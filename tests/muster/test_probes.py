@@ -17,13 +17,16 @@ class Collector:
 
 class Program:
     word = Readiness(is_ready=True, text="all is well")
+    part = Readiness(is_ready=True, text="the part is well")
 
 
 @pytest.fixture
 def server():
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collector())
-    server = ProbeServer(("127.0.0.1", 0), registry, lambda: Program.word, program="muster-test")
+    server = ProbeServer(
+        ("127.0.0.1", 0), registry, lambda: Program.word, program="muster-test", parts={"/partz": lambda: Program.part}
+    )
     server.start()
     yield server
     server.close()
@@ -50,3 +53,11 @@ def test_not_ready_is_said_with_its_reason(server, monkeypatch):
     monkeypatch.setattr(Program, "word", Readiness(is_ready=False, text="no pass yet"))
     assert ask(server, "readyz") == (503, "no pass yet\n")
     assert ask(server, "healthz") == (200, "ok\n")
+
+
+def test_a_part_has_a_page_of_its_own(server, monkeypatch):
+    """Who probes one container must not hear of another."""
+    assert ask(server, "partz") == (200, "the part is well\n")
+    monkeypatch.setattr(Program, "part", Readiness(is_ready=False, text="it is silent"))
+    assert ask(server, "partz") == (503, "it is silent\n")
+    assert ask(server, "readyz") == (200, "all is well\n")

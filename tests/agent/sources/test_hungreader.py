@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from agent.sources import hungreader
 
 
@@ -9,6 +11,7 @@ from agent.sources import hungreader
 class Client:
     silent_since: float | None = None
     stuck_since: float | None = None
+    unanswered_since: float | None = None
     asked: tuple = ()
 
     async def exit(self, reason):
@@ -49,3 +52,13 @@ async def test_a_child_is_killed_and_a_container_is_asked():
     assert (client.asked, child.replaced) == ((), 1)
     assert await hungreader.Watchdog(client).replace("why")
     assert client.asked == ("why",)
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [(None, ""), (100.0, "the reader has answered nothing for 31.0 s"), (101.0, "")],
+    ids=["it answers", "longer than the limit", "as long as the limit"],
+)
+def test_silence_is_told_once_it_is_longer_than_the_limit(since, expected):
+    client = Client(unanswered_since=since)
+    assert hungreader.silence(client, 131.0, 30.0) == expected
