@@ -12,12 +12,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 
 from admitter.model.cluster import KubeNode
-from muster.model import labels
-
-ANNOTATIONS: Mapping[str, str] = {
-    "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
-    "karpenter.sh/do-not-disrupt": "true",
-}
+from muster.model import keptnodes, labels
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,37 +40,22 @@ def changes(
     nodes: Iterable[KubeNode], wanted: Collection[str], policy: KeepPolicy, *, may_let_go: bool
 ) -> tuple[KeepChange, ...]:
     """Return what is to be written; `may_let_go` is False while a new term does not know yet what is leased."""
-    in_pools = [node for node in nodes if marked(node.object.annotations) or _is_in(node, policy)]
+    in_pools = [node for node in nodes if keptnodes.is_marked(node.object.annotations) or _is_in(node, policy)]
     kept = [node for node in in_pools if node.name in wanted and _is_in(node, policy)]
     # Those that have it keep it: a cap that is reached does not make marks wander.
-    kept.sort(key=lambda node: (not marked(node.object.annotations), node.name))
+    kept.sort(key=lambda node: (not keptnodes.is_marked(node.object.annotations), node.name))
     names = {node.name for node in kept[: policy.most]}
     found = []
     for node in sorted(in_pools, key=lambda node: node.name):
-        has = marked(node.object.annotations)
+        has = keptnodes.is_marked(node.object.annotations)
         if node.name in names and not has:
             # Ours are those that nobody else has written.
-            ours = {key: value for key, value in ANNOTATIONS.items() if key not in node.object.annotations}
+            ours = {key: value for key, value in keptnodes.ANNOTATIONS.items() if key not in node.object.annotations}
             if ours:
                 found.append(_change(node, {**ours, labels.KEPT.full: ",".join(sorted(ours))}, is_kept=True))
         elif has and node.name not in names and may_let_go:
-            found.append(_change(node, released(node.object.annotations), is_kept=False))
+            found.append(_change(node, keptnodes.released(node.object.annotations), is_kept=False))
     return tuple(found)
-
-
-def marked(found: Mapping[str, str]) -> bool:
-    """Return whether some of a Node's annotations are ours."""
-    return labels.KEPT.full in found
-
-
-def released(found: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the annotations of ours, each to be taken away.
-
-    >>> released({"muster.dev/kept": "karpenter.sh/do-not-disrupt,example.com/x", "karpenter.sh/do-not-disrupt": "true"})
-    {'muster.dev/kept': None, 'karpenter.sh/do-not-disrupt': None}
-    """
-    named = found.get(labels.KEPT.full, "").split(",")
-    return {labels.KEPT.full: None, **{key: None for key in named if key in ANNOTATIONS}}
 
 
 def _is_in(node: KubeNode, policy: KeepPolicy) -> bool:

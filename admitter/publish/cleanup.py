@@ -17,12 +17,11 @@ import lightkube
 from lightkube.resources import core_v1 as core
 from lightkube.types import PatchType
 
-from admitter.core import keepnodes
 from admitter.core.keepnodes import KeepChange
 from admitter.model.nodestatus import TaintChange
 from admitter.publish import nodes
 from admitter.publish.nodes import Failed, NodeWriter, Outcome, Sent
-from muster.model import codec, labels
+from muster.model import codec, keptnodes, labels
 from muster.model.nodeconditions import FIELD_MANAGER, ConditionType
 
 _DONE = Sent(outcome=Outcome.DONE)
@@ -92,7 +91,7 @@ def find(node: core.Node | core.NodeStatus) -> Found:
         ours=frozenset(name for name, managers in owners.items() if FIELD_MANAGER in managers or not managers),
         foreign=frozenset(name for name, managers in owners.items() if managers and FIELD_MANAGER not in managers),
         taint=next((taint.value or "" for taint in taints if taint.key == labels.UNTRUSTED.full), None),
-        kept=keepnodes.released(annotations) if keepnodes.marked(annotations) else codec.EMPTY,
+        kept=keptnodes.released(annotations) if keptnodes.is_marked(annotations) else codec.EMPTY,
     )
 
 

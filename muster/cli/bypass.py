@@ -211,7 +211,9 @@ def _plan(proxy: KubeProxy, scope: Scope) -> Plan:
     steps += bypassplan.ungated(pending, scope)
     notes += bypassplan.pinned(pending, scope)
     if not scope.namespace:
-        steps += bypassplan.untainted(read("/api/v1/nodes"))
+        nodes = read("/api/v1/nodes")
+        steps += bypassplan.untainted(nodes)
+        steps += bypassplan.unkept(nodes)
     else:
         notes.append("new pods are still held as before: only `muster bypass all` stops that")
     return Plan(steps=tuple(steps), notes=tuple(notes), unread=unread)

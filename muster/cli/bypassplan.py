@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from muster.cli.kubeproxy import JSON_PATCH, MERGE, STRATEGIC, Request
-from muster.model import gangnames, labels
+from muster.model import gangnames, keptnodes, labels
 
 Form = Mapping[str, Any]
 
@@ -126,6 +126,26 @@ def untainted(nodes: Iterable[Form]) -> Iterator[Step]:
             )
             # A second one has another index once this one is gone: the next pass finds it.
             break
+
+
+def unkept(nodes: Iterable[Form]) -> Iterator[Step]:
+    """Yield a step for each Node on which autoscalers were asked, by us, to leave it alone."""
+    for node in nodes:
+        metadata = node["metadata"]
+        annotations = metadata.get("annotations") or {}
+        if not keptnodes.is_marked(annotations):
+            continue
+        ours = keptnodes.released(annotations)
+        yield Step(
+            about=f"node {metadata['name']}",
+            text=f"remove the annotations {', '.join(sorted(ours))}",
+            request=Request(
+                method="PATCH",
+                path=f"/api/v1/nodes/{metadata['name']}",
+                body={"metadata": {"uid": metadata["uid"], "annotations": ours}},
+                kind=MERGE,
+            ),
+        )
 
 
 def disabled(path: str, objects: Iterable[Form]) -> Iterator[Step]:

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from admitter import gatesettings
 from admitter.core import keepnodes
-from admitter.core.keepnodes import ANNOTATIONS, KeepPolicy
+from admitter.core.keepnodes import KeepPolicy
 from admitter.model.cluster import KubeNode
 from muster.model import kube, labels
+from muster.model.keptnodes import ANNOTATIONS, is_marked
 
 CA, KARPENTER = sorted(ANNOTATIONS)
 POLICY = KeepPolicy(pools=(("pool", "gpu"),), most=2)
@@ -72,10 +73,10 @@ def test_a_new_leader_lets_nothing_go_before_it_knows_what_is_leased():
 def test_never_more_than_the_cap_and_a_kept_node_stays_kept_while_it_is_wanted(rounds):
     nodes = [a_node(name) for name in "abcdef"]
     for wanted in rounds:
-        before = {node.name for node in nodes if keepnodes.marked(node.object.annotations)}
+        before = {node.name for node in nodes if is_marked(node.object.annotations)}
         changes = keepnodes.changes(nodes, wanted, POLICY, may_let_go=True)
         nodes = [after(node, changes) for node in nodes]
-        now = {node.name for node in nodes if keepnodes.marked(node.object.annotations)}
+        now = {node.name for node in nodes if is_marked(node.object.annotations)}
         assert len(now) == min(len(wanted), POLICY.most)
         assert before & wanted <= now <= wanted
 

@@ -99,6 +99,19 @@ def test_a_taint_is_removed_only_where_it_was_seen():
     ]
 
 
+def test_what_autoscalers_were_asked_is_taken_back_as_far_as_it_is_ours():
+    keys = "cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt"
+    kept = {keys[0]: "true", keys[1]: "true", "muster.dev/kept": keys[1]}
+    nodes = [
+        {"metadata": {"name": "n1", "uid": "u1", "annotations": kept}},
+        {"metadata": {"name": "n2", "uid": "u2", "annotations": {keys[0]: "true"}}},
+        {"metadata": {"name": "n3", "uid": "u3"}},
+    ]
+    (step,) = bypassplan.unkept(nodes)
+    assert step.about == "node n1"
+    assert step.request.body == {"metadata": {"uid": "u1", "annotations": {"muster.dev/kept": None, keys[1]: None}}}
+
+
 def test_what_puts_the_gate_on_is_deleted_by_name_and_uid():
     path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
     objects = [{"metadata": {"name": name, "uid": f"uid-{name}"}} for name in ("muster-gates", "somebody-elses")]
