@@ -184,6 +184,11 @@ class Admitter:
                 )
                 tasks.append(group.create_task(loop.run()))
             gates: GateLoop | None = None
+            if config.keep_pools:
+                keeper = kube.node_keeper(
+                    config, self._clock, leases=self._loop, tell=self._tell, name=config.admitter_name
+                )
+                tasks.append(group.create_task(keeper.run()))
             if config.gates:
                 gates, watch = kube.gate_loop(
                     config, self._clock, desk=self._loop, tell=self._tell, name=config.admitter_name

@@ -79,6 +79,12 @@ class Book(Register):
                 result[node] = (*result.get(node, ()), *leases)
         return result
 
+    def kept_nodes(self) -> frozenset[str]:
+        """Return the nodes that are leased, or on which a place is kept."""
+        kept = self._queue.reservation
+        reserved = (place.node for place in kept.placements) if kept is not None else ()
+        return frozenset((*self.leases(), *reserved))
+
     def decide(
         self, view: ClusterView, now: float, *, paused_by: str = "", rejections: Sequence[Rejection] = ()
     ) -> None:
@@ -168,7 +174,10 @@ class Book(Register):
             for record in self.waiting()
             if record.key not in claiming
         ]
-        return (*asks, *self.places.away(present, now))
+        asks += self.places.away(present, now)
+        if not asks and self._queue.reservation is not None:
+            self._queue = dataclasses.replace(self._queue, reservation=None)
+        return tuple(asks)
 
     def _grant(self, record: GangRecord, grant: Grant, view: ClusterView, now: float) -> None:
         self._answered = None
