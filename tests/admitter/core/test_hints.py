@@ -1,0 +1,166 @@
+"""Hints: bounded in registries, bytes, rate and herd; given up by not being in the plan."""
+
+import dataclasses
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from admitter.core import hints, imagename, order, readiness
+from admitter.core.book import Book
+from admitter.core.hints import Known, Likely
+from admitter.core.starting import Starts
+from admitter.model.content import Answer, Content, Credential, ImagePolicy
+from admitter.model.decision import Policy
+from admitter.model.record import Terms
+from tests.admitter.clusters import a_gang, a_view
+from tests.admitter.core.test_starting import DIGEST, MIB, NAME, image, node_warmth, wanting, warmed
+
+POLICY = ImagePolicy(registries=frozenset({"r.example"}))
+ANSWER = Answer(id=1, digest=DIGEST, reason="", detail="", bytes_total=600 * MIB)
+REFERENCE = imagename.at(NAME, DIGEST)
+
+
+def known(view, *, verified=True, answers=((NAME, ANSWER),), secrets=None):
+    starts = Starts(POLICY)
+    starts.look(view)
+    for name, answer in answers:
+        starts.learn(name, answer)
+    return Known(starts=starts, secrets=secrets or {}, is_verified=lambda _: verified)
+
+
+def cold(*names):
+    return warmed(a_view(*((name, 8) for name in names)), **{name: node_warmth() for name in names})
+
+
+def plan(likely, view, before=hints.NOTHING, policy=POLICY, now=0.0, **fields):
+    return hints.plan(likely, before, known(view, **fields), policy, now)
+
+
+def told(found):
+    return {node: tuple(image.reference for image in images) for node, images in found.images.items()}
+
+
+def wants(*nodes, name="train", namespace="team-a", content=None):
+    gang = dataclasses.replace(a_gang(count=8, name=name), namespace=namespace)
+    return Likely(gang=wanting(gang, content or Content(images=(NAME,))), nodes=nodes)
+
+
+def test_the_likely_nodes_are_told_by_digest():
+    assert told(plan([wants("n1", "n2")], cold("n1", "n2", "n3"))) == {"n1": (REFERENCE,), "n2": (REFERENCE,)}
+
+
+def test_a_plan_that_changes_takes_the_hint_back():
+    view = cold("n1", "n2")
+    before = plan([wants("n1")], view)
+    assert told(plan([wants("n2")], view, before)) == {"n2": (REFERENCE,)}
+    assert told(plan([], view, before)) == {}
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields"),
+    [
+        (ImagePolicy(), {}),
+        (dataclasses.replace(POLICY, registries=frozenset({"elsewhere"})), {}),
+        (POLICY, {"answers": ()}),
+        (POLICY, {"verified": False}),
+    ],
+    ids=["off", "not an allowed registry", "no digest yet", "not verified"],
+)
+def test_what_is_not_hinted(policy, fields):
+    assert told(plan([wants("n1")], cold("n1"), policy=policy, **fields)) == {}
+
+
+def test_a_herd_is_bounded_and_those_that_have_begun_keep_their_turn():
+    view, policy = cold("n1", "n2", "n3"), dataclasses.replace(POLICY, herd=1)
+    before = plan([wants("n2")], view, policy=policy)
+    assert set(plan([wants("n1", "n2", "n3")], view, before, policy).images) == {"n2"}
+    done = warmed(view, n1=node_warmth(), n2=node_warmth(image()), n3=node_warmth())
+    assert set(plan([wants("n1", "n2", "n3")], done, before, policy).images) == {"n1", "n2"}, "what is warm is kept"
+
+
+def test_a_namespaces_bytes_are_bounded_whatever_others_have():
+    policy = dataclasses.replace(POLICY, namespace_bytes=700 * MIB)
+    found = plan([wants("n1", "n2"), wants("n3", name="b", namespace="team-b")], cold("n1", "n2", "n3"), policy=policy)
+    assert set(found.images) == {"n1", "n3"}
+
+
+def test_the_rate_is_bounded_and_comes_back_after_an_hour():
+    policy, view = dataclasses.replace(POLICY, namespace_bytes_per_hour=700 * MIB), cold("n1", "n2")
+    first = plan([wants("n1")], view, policy=policy)
+    second = plan([wants("n2")], view, first, policy, now=60.0)
+    assert (set(first.images), set(second.images)) == ({"n1"}, set())
+    assert set(plan([wants("n2")], view, second, policy, now=hints.HOUR + 1).images) == {"n2"}
+
+
+def test_a_namespaces_secret_goes_only_where_its_pods_are_hinted():
+    secrets = {("team-a", "r.example"): Credential(username="u", password="hidden")}
+    found = plan([wants("n1"), wants("n2", name="b", namespace="team-b")], cold("n1", "n2"), secrets=secrets)
+    assert found.images["n1"][0].credential == secrets["team-a", "r.example"]
+    assert found.images["n2"][0].credential is None
+    assert "hidden" not in repr(found)
+
+
+nodes = st.lists(st.sampled_from([f"n{number}" for number in range(6)]), unique=True, max_size=6)
+
+
+@hypothesis.given(
+    rounds=st.lists(st.lists(nodes, max_size=3), min_size=1, max_size=4),
+    herd=st.integers(1, 3),
+    most=st.integers(0, 4),
+    hourly=st.integers(0, 6),
+)
+def test_no_bound_is_ever_crossed(rounds, herd, most, hourly):
+    policy = dataclasses.replace(
+        POLICY, herd=herd, namespace_bytes=most * 600 * MIB, namespace_bytes_per_hour=hourly * 600 * MIB
+    )
+    view, found = cold(*(f"n{number}" for number in range(6))), hints.NOTHING
+    for number, likely in enumerate(rounds):
+        gangs = [wants(*each, name=f"g{index}") for index, each in enumerate(likely)]
+        found = plan(gangs, view, found, policy, now=float(number))
+        asked = {node for each in likely for node in each}
+        assert set(found.images) <= asked
+        assert len(found.images) <= min(herd, most)
+        assert sum(spent.bytes for spent in found.spent) <= policy.namespace_bytes_per_hour
+
+
+def a_book(policy):
+    terms = Terms(
+        term=1,
+        prefix="t1-x",
+        opens_at=0.0,
+        lease_grace_seconds=60.0,
+        replan_patience_seconds=15.0,
+        ended_kept_seconds=600.0,
+    )
+    return Book(terms, Policy(images=policy), readiness.Readiness(policy))
+
+
+def test_likely_nodes_are_where_the_queue_will_go_and_a_spare_beside():
+    """n1 is held by a gang that ends; the first in the queue will have it, the next one what comes after."""
+    book = a_book(dataclasses.replace(POLICY, spares=1, is_checked=False))
+    view = warmed(a_view(("n1", 8), ("n2", 0)), n1=node_warmth())
+    holder = a_gang(count=8, name="holder", runtime=60.0)
+    book.open(holder, "client", 0.0)
+    book.decide(view, 1.0)
+    book.open(wanting(a_gang(count=8, name="next")), "client", 2.0)
+    book.open(a_gang(count=8, name="plain"), "client", 3.0)
+    book.decide(view, 4.0)
+    (likely,) = book.likely({})
+    assert likely.gang.name == "next"
+    assert likely.nodes[0] == "n1"
+    assert book.likely({}) == (likely,)
+
+
+def test_a_gang_that_is_held_has_its_place():
+    book = a_book(dataclasses.replace(POLICY, spares=0))
+    book.open(wanting(a_gang(count=8)), "client", 0.0)
+    assert book.likely({}) == ()
+    book.decide(warmed(a_view(("n1", 8), ("n2", 8)), n1=node_warmth(), n2=node_warmth()), 1.0)
+    gang = book.records["team-a/train"].gang
+    assert [each.nodes for each in book.likely({"team-a/train": (gang, ("n2",))})] == [("n2",)]
+
+
+def test_a_scene_without_warmth_has_no_penalty():
+    scene = order.Scene(supply=None, ideal=None, now=0.0)
+    assert scene.penalty(a_gang(count=1)) is None
