@@ -17,7 +17,11 @@ from tests.admitter import gatepolicy
 
 MUSTER = pathlib.Path(sys.executable).parent / "muster"
 GATE = labels.GANG.full
-BINDING = gatepolicy.resource("MutatingAdmissionPolicyBinding")
+PUTS_ON = {
+    "1.37": ("policy.yaml", gatepolicy.resource("MutatingAdmissionPolicyBinding")),
+    "1.35": ("../webhook/webhook.yaml", gatepolicy.resource("MutatingWebhookConfiguration")),
+}
+"""What puts the gate on, by the line of Kubernetes."""
 
 
 async def bypass(cluster, *arguments):
@@ -74,13 +78,14 @@ def tainted(client):
     client.patch(core.Node, "fake-0003", {"spec": {"taints": None}}, patch_type=PatchType.MERGE)
 
 
-async def test_everything_of_ours_is_let_go_and_nothing_of_others(cluster, client, namespace, tainted):
+async def test_everything_of_ours_is_let_go_and_nothing_of_others(cluster, client, namespace, tainted, line):
+    manifest, kind = PUTS_ON[line]
     create_pod(client, namespace, "ours", GATE)
     create_pod(client, namespace, "both", "example.com/quota", GATE)
     create_pod(client, namespace, "theirs", "example.com/quota")
     suspended_job(client, namespace, "ours", **{labels.REPLAN.full: "suspended"})
     suspended_job(client, namespace, "theirs")
-    with gatepolicy.installed(client):
+    with gatepolicy.installed(client, manifest):
         status, record, lines = await bypass(cluster, "all", "--dry-run")
         assert status == 1
         assert any(f"lift the gate {GATE}: pod {namespace}/ours" in line for line in lines)
@@ -90,7 +95,7 @@ async def test_everything_of_ours_is_let_go_and_nothing_of_others(cluster, clien
         assert status == 0, record
         assert record["left"] == {}
         assert record["actor"]
-        assert not [each for each in client.list(BINDING) if each.metadata.name.startswith("muster-")]
+        assert not [each for each in client.list(kind) if each.metadata.name.startswith("muster-")]
     assert gates_of(client, namespace) == {
         name: gates
         for name, gates in gates_of(client, namespace).items()

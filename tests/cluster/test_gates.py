@@ -3,11 +3,8 @@
 import asyncio
 import contextlib
 import functools
-import pathlib
 
 import pytest
-import yaml
-from lightkube import generic_resource
 from lightkube.models import batch_v1 as batch_models
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import batch_v1
@@ -20,11 +17,6 @@ from tests.admitter.kubetown import KubeTown, until
 
 NODES = ("fake-0000", "fake-0001", "fake-0002", "fake-0003")
 GATE = labels.GANG.full
-DAEMONSET = pathlib.Path(__file__).resolve().parents[2] / "daemonset"
-POLICY_KINDS = {
-    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
-    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
-}
 
 
 @pytest.fixture
@@ -195,36 +187,3 @@ async def test_a_new_leader_goes_on_where_the_old_one_stopped(town, client):
         await asyncio.sleep(1)
         assert len(held(town, "large")) == 2, "no room is made up"
         assert {pod.metadata.uid for pod in running(town, "gang")} == uids
-
-
-@pytest.fixture
-def policy(town):
-    """The policy of the manifests that puts the gate on."""
-    made = []
-    for document in yaml.safe_load_all((DAEMONSET / "gates" / "policy.yaml").read_text()):
-        resource = generic_resource.create_global_resource(
-            "admissionregistration.k8s.io", "v1", document["kind"], POLICY_KINDS[document["kind"]]
-        )
-        town.kube.create(resource(**document))
-        made.append((resource, document["metadata"]["name"]))
-    yield
-    for resource, name in reversed(made):
-        town.kube.delete(resource, name)
-
-
-async def test_the_gate_is_put_on_pods_that_are_ours_and_on_no_others(town, policy):
-    body = {"metadata": {"labels": {labels.MANAGED.full: "true"}}}
-
-    def made(name, marks=None, gpus=8):
-        template = a_template(gpus, gates=(), marks=marks)
-        metadata = meta_v1.ObjectMeta(name=name, namespace=town.namespace, labels=marks)
-        found = town.kube.create(core.Pod(metadata=metadata, spec=template.spec))
-        return [gate.name for gate in found.spec.schedulingGates or ()]
-
-    # The API server compiles a new policy in its own time.
-    names = iter(f"try-{number}" for number in range(10_000))
-    await until(lambda: made(next(names), {labels.GANG.full: "g"}) == [GATE], "the policy")
-    assert made("stranger") == []
-    town.kube.patch(core.Namespace, town.namespace, body, patch_type=PatchType.MERGE)
-    await until(lambda: made(next(names)) == [GATE], "the namespace's label")
-    assert made("without-gpu", gpus=0) == []
