@@ -107,3 +107,35 @@ def test_no_crash_starts_a_container_again_or_gives_a_device_twice(kills):
     assert len(starts) == 1
     last = [*kills.values()][-1].kubelet.value
     assert len(devices_of(last, "holder") | devices_of(last, "next")) == 8
+
+
+@pytest.fixture(scope="module")
+def zero():
+    return by_state(RECORDED.with_name("kubelet-1.37-zero.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("state", "capacity", "pod", "ended"),
+    [
+        ("key removed within the grace (S2)", {RESOURCE: 8}, "", ""),
+        ("key at zero, a pod bound directly (S2)", {RESOURCE: 0}, "refused", "OutOfnvidia.com/gpu"),
+        ("key removed after the grace (S2)", {}, "", ""),
+        ("no key, a pod bound directly (S2)", {}, "deviceless", ""),
+        ("kubelet restarted without plugin and key (S2)", {}, "deviceless", ""),
+        ("no key, a device held, a pod bound directly (S2)", {}, "unserved", "UnexpectedAdmissionError"),
+    ],
+)
+def test_a_zero_key_rejects_and_a_removed_one_does_not(zero, state, capacity, pod, ended):
+    line = zero[state]
+    assert dict(line.node_object.value.capacity) == capacity
+    assert {each.name: each.reason for each in line.pods.value}.get(pod, "") == ended
+
+
+def test_a_pod_that_started_without_its_device_is_listed_without_one_for_as_long_as_it_runs(zero):
+    line = zero["registered again, a pod without its device still runs (S2)"]
+    assert len(line.kubelet.value.allocatable.value) == 8
+    assert (listed(line.kubelet.value, "deviceless"), listed(line.kubelet.value, "waiting")) == (
+        {"main": 0},
+        {"main": 1},
+    )
+    assert next(pod.phase for pod in line.pods.value if pod.name == "deviceless") == "Running"
