@@ -85,6 +85,14 @@ bench-images: venv ## From a cold image to its first process, with and without t
 bench-place: venv ## One decision at 5,000 nodes and 40,000 GPUs, and the engine against an exact solver
 	@$(BIN)/python -m hack.bench.place $(ARGS)
 
+.PHONY: bench-fleet
+bench-fleet: venv ## 1,000 fake nodes on a real control plane until all are ready, and a Job of 1,000 pods
+	@$(BIN)/python -m hack.bench.fleet $(ARGS)
+
+.PHONY: bench-schedule
+bench-schedule: venv ## Pods a second that plain kube-scheduler places on 500 fake nodes
+	@$(BIN)/python -m hack.bench.schedule $(ARGS)
+
 .PHONY: requirements
 requirements: ## Compile requirements/*.txt with the pinned uv (ARGS="--upgrade")
 	@bash hack/requirements.sh $(ARGS)
