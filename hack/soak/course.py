@@ -205,6 +205,7 @@ class Course:
         now = time.monotonic()
         facts = self.world.facts()
         self.sight.set_bound(oracle.bound(facts, now, self._time_scale), now)
+        self.sight.leased = facts.leased
         for wrong in self.sight.judge(now):
             self.note(wrong.kind, wrong.text)
         can_see = oracle.readable(facts, now, self._time_scale) if self.sight.shown is not None else None

@@ -68,6 +68,8 @@ class Facts:
     """GPUs that were seen contended and whose process list has failed ever since."""
     unsure: bool = False
     """Something makes answers come and go: nothing is promised but the upper bound."""
+    leased: int = 0
+    """Units that gangs hold and no pod has taken yet: nobody else may be offered them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,16 @@ class Bound:
 
 
 def bound(facts: Facts, now: float, time_scale: float) -> Bound:
-    """Return what holds once everybody has had the time to see it."""
+    """Return what holds once everybody has had the time to see it.
+
+    Leases only lower what must be offered: that they are subtracted is looked at by itself (watch.py), since one may end
+    a moment before its client hears so.
+    """
+    there = _there(facts, now, time_scale)
+    return dataclasses.replace(there, least=max(0, there.least - facts.leased))
+
+
+def _there(facts: Facts, now: float, time_scale: float) -> Bound:
     blocked = next(_nothing(facts, now, time_scale), "")
     if blocked:
         return Bound(most=0, least=0, why=blocked)

@@ -24,6 +24,7 @@ from hack.fakenode.node import FakeNode
 from hack.soak import devices, programs, promises, records
 from hack.soak.course import Course
 from hack.soak.injuries import Injury
+from hack.soak.leases import Leases
 from hack.soak.tally import Tally
 from hack.soak.watch import Patience, Sight
 from hack.soak.world import Publisher, World, cut_for_mig
@@ -81,6 +82,7 @@ class Soak:
                     self._guard(),
                     self._storm(),
                     self._say(),
+                    self._lease(muster),
                 )
             ]
             beside += [asyncio.create_task(_record(course)) for course in self._courses]
@@ -120,6 +122,11 @@ class Soak:
             for course in self._courses:
                 course.look()
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _lease(self, muster: client.Client) -> None:
+        worlds = {course.world.node.name: course.world for course in self._courses}
+        leases = Leases(worlds, random.Random(f"{self._tally.seed}/leases"), self._tally.leases)
+        await leases.run(muster)
 
     async def _weigh(self) -> None:
         while True:
@@ -189,7 +196,7 @@ class Soak:
             await asyncio.sleep(SAY_SECONDS)
             figures = {
                 name: self._tally.figures()[name]
-                for name in ("injections", "wrong_way", "too_low", "missed", "crashes")
+                for name in ("injections", "wrong_way", "too_low", "missed", "loosened", "crashes")
             }
             print(f"{time.monotonic() - self._began:6.0f} s {json.dumps(figures)}", file=sys.stderr, flush=True)
 

@@ -38,6 +38,8 @@ class Tally:
     injections: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     unjudged: int = 0
     """Injections that were too brief to be held to anything, or that another one hid all the time."""
+    leases: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    """Granted, moved, and not ended in time (leases.py)."""
     wrong: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     crashes: list[str] = dataclasses.field(default_factory=list)
     detections: dict[str, list[float]] = dataclasses.field(default_factory=lambda: collections.defaultdict(list))
@@ -80,6 +82,8 @@ class Tally:
             "wrong_way": self.of(Kind.WRONG_WAY),
             "too_low": self.of(Kind.TOO_LOW),
             "missed": self.of(Kind.MISSED),
+            "loosened": self.of(Kind.LOOSENED),
+            "leases": dict(sorted(self.leases.items())),
             "unjudged": self.unjudged,
             "crashes": len(self.crashes),
             "mib_per_hour": slopes(self.weights),

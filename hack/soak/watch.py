@@ -44,6 +44,7 @@ class Kind(enum.StrEnum):
     WRONG_WAY = "wrong_way"
     TOO_LOW = "too_low"
     MISSED = "missed"
+    LOOSENED = "loosened"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +72,9 @@ class Sight:
         self._low_seconds = 0.0
         """For how long the number has been too low while an admitter answered."""
         self._low_looked: float | None = None
+        self.leased = 0
+        """Units that gangs were told they hold here."""
+        self._loose_since: float | None = None
 
     @property
     def value(self) -> int:
@@ -142,7 +146,23 @@ class Sight:
                 is_too_low,
                 f"{self.value} admissible, at least {self.bound.least}: {self.bound.why}",
             ),
+            *self._said(
+                Kind.LOOSENED,
+                self._is_loose(now),
+                f"{self.leased} held by gangs, which the admitter does not subtract",
+            ),
         ]
+
+    def _is_loose(self, now: float) -> bool:
+        """True if units that gangs hold have not been subtracted for as long as a fall may take."""
+        shown = self.shown
+        is_less = (
+            shown is not None
+            and self._resource in shown.report.resources
+            and shown.leased.get(self._resource, 0) < self.leased
+        )
+        self._loose_since = (self._loose_since or now) if is_less else None
+        return self._loose_since is not None and self.is_overdue(self._loose_since, now)
 
     def _count_low(self, now: float) -> float:
         """Return for how many seconds the number has been too low; a node that the admitter does not know has none.

@@ -101,6 +101,8 @@ class World:
         """GPUs that an injury has to itself."""
         self.owners: dict[int, str] = {}
         self.remembered: set[int] = set()
+        self.leased: dict[str, int] = {}
+        """Gang -> units that it holds here without a pod (leases.py)."""
         self.edits: dict[str, SliceEdit] = {}
         """What the API server says differently, by injury."""
         self.driver = node.driver
@@ -293,6 +295,7 @@ class World:
             marker_at=switches.marker_at,
             remembered=frozenset(self.remembered),
             unsure=bool(switches.unsure),
+            leased=sum(self.leased.values()),
         )
 
 

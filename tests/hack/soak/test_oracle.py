@@ -93,3 +93,9 @@ def test_the_oracle_imports_nothing_of_the_agent():
     text = pathlib.Path(oracle.__file__).read_text()
     assert "import agent" not in text
     assert "from agent" not in text
+
+
+def test_what_gangs_hold_need_not_be_offered():
+    """That it is subtracted is looked at by itself; nothing may be above what is there anyway."""
+    assert bound(a_machine(leased=3)) == (8, 5)
+    assert bound(a_machine(leased=9)) == (8, 0)

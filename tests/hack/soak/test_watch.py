@@ -1,12 +1,14 @@
 """A sight is wrong once for each time, and never sooner than the agent is allowed."""
 
+import dataclasses
 import datetime
 
 from hack.soak.oracle import Bound
 from hack.soak.watch import Kind, Patience, Sight
 from muster.model import codec
 from muster.model.admission import NodeCapacity
-from muster.model.report import NodeReport, Topology, Verdict
+from muster.model.reading import Known
+from muster.model.report import NodeReport, ResourceReport, Topology, Verdict
 
 GPU = "nvidia.com/gpu"
 AT = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC)
@@ -119,3 +121,26 @@ def test_a_node_that_comes_back_under_each_admitter_is_not_low():
         found += sight.judge(began + 11)
         sight.lose()
     assert found == []
+
+
+def holding(units, leased):
+    return dataclasses.replace(shown(units), leased=codec.freeze({GPU: leased}), report=reporting())
+
+
+def reporting():
+    resource = ResourceReport(
+        verdict=Verdict.OK, **{name: Known(8) for name in ("capacity", "allocatable", "advertised", "present")}
+    )
+    return dataclasses.replace(shown(8).report, resources=codec.freeze({GPU: resource}))
+
+
+def test_units_that_a_gang_holds_must_go_on_being_subtracted():
+    """Of every admitter that there is; once each time, and only after what a change may take."""
+    sight = a_sight()
+    sight.leased = 3
+    sight.hear(holding(5, 3))
+    assert sight.judge(100.0) == []
+    sight.hear(holding(8, 0))
+    assert sight.judge(101.0) == []
+    assert kinds(sight.judge(162.0)) == [Kind.LOOSENED]
+    assert sight.judge(163.0) == []
