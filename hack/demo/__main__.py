@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from hack.demo import clusterdemo, hold, story
+from hack.demo import clusterdemo, hold, imagestory, story
 from hack.demo.scene import Scene, Step
 from hack.fakenode.fleet import Fleet, NotStarted
 from hack.fakenode.node import FakeNode, with_mig
@@ -41,13 +41,21 @@ def main() -> int:
     parser.add_argument(
         "--cluster", action="store_true", help="the gangs' story on a real control plane, built if missing"
     )
+    parser.add_argument(
+        "--images", action="store_true", help="an image is warmed while its gang waits; needs containerd and a registry"
+    )
     parser.add_argument("--keep", type=pathlib.Path, help="keep the programs' logs in this folder")
     arguments = parser.parse_args()
     if arguments.hold and arguments.json:
         parser.error("--hold has no steps to print with --json")
     if arguments.hold and arguments.cluster:
         parser.error("--hold and --cluster do not go together")
-    console = Console(stderr=arguments.json, highlight=False, soft_wrap=True)
+    if arguments.images and (arguments.hold or arguments.cluster or arguments.keep):
+        parser.error("--images goes with none of --hold, --cluster and --keep")
+    console = Console(stderr=arguments.json or arguments.images, highlight=False, soft_wrap=True)
+    if arguments.images:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return imagestory.play(lambda text: console.print(escape(text)))
     began = time.monotonic()
     steps: list[Step] = []
     with tempfile.TemporaryDirectory(prefix="muster-", ignore_cleanup_errors=True) as scratch:

@@ -43,6 +43,10 @@ class Podset:
     pod_class: str = ""
     """gang (default), restartable, shared"""
     max_runtime_seconds: float | None = None
+    images: tuple[str, ...] = ()
+    """That its pods run: nodes that have them are preferred, and may be told to have them ready."""
+    runtime_handler: str = ""
+    """Of its RuntimeClass; empty: the node's default."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +143,14 @@ def open_message(gang: Gang) -> admission_pb2.OpenGang:
 def _podset_message(podset: Podset) -> admission_pb2.Podset:
     # `class` is a keyword here and a field there.
     fields: dict[str, Any] = {"class": podset.pod_class}
-    message = admission_pb2.Podset(name=podset.name, count=podset.count, topology=podset.topology, **fields)
+    message = admission_pb2.Podset(
+        name=podset.name,
+        count=podset.count,
+        topology=podset.topology,
+        images=podset.images,
+        runtime_handler=podset.runtime_handler,
+        **fields,
+    )
     match podset.request:
         case Mig(compute_slices=slices, min_memory_bytes=memory):
             message.mig.compute_slices, message.mig.min_memory_bytes = slices, memory
