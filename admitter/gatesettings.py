@@ -25,6 +25,12 @@ class GateSettings(QueueSettings):
     bind_patience_seconds: float = setting(
         60.0, text="how long a pod that was let go may stay unbound before its gang is planned anew", low=1, high=3600
     )
+    not_started_limit: int = setting(
+        0,
+        text="how many pods of a Job may fail unstarted under the condition muster.dev/NotStarted; 0: no pod gets it",
+        low=0,
+        high=1000,
+    )
     strike_seconds: float = setting(
         5.0, text="how long a gang waits after its place was refused; doubles with each refusal", low=0.1, high=300
     )

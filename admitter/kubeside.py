@@ -31,6 +31,7 @@ from admitter.publish.nodekeeper import Leases, NodeKeeper
 from admitter.publish.nodeloop import NodeLoop
 from admitter.publish.nodes import NodeWriter
 from admitter.publish.nodetaints import Tainter
+from admitter.publish.notstarted import NotStarted
 from admitter.publish.podconditions import PodConditionWriter
 from admitter.publish.podissuer import PodIssuer
 from admitter.publish.pods import PodWriter
@@ -171,11 +172,14 @@ class KubeSide:
         writer = PodWriter(self._writing, self.elector.may_write, clock.utc, reporter=name)
         conditions = PodConditionWriter(self._writing, self.elector.may_write, clock.utc)
         teller = PodTeller(writer, conditions, clock.monotonic)
+        not_started = NotStarted(
+            conditions, self.cluster, lambda: self.elector.leadership.term, limit=config.not_started_limit
+        )
         loop = GateLoop(
             desk=desk,
             cluster=self.cluster,
             objects=watch,
-            issuer=PodIssuer(writer, self.cluster, config.gate_policy.gate, teller),
+            issuer=PodIssuer(writer, self.cluster, config.gate_policy.gate, teller, not_started),
             guard=self.elector,
             clock=clock,
             policy=config.gate_policy,

@@ -20,6 +20,7 @@ from admitter.model.group import Group, Workloads
 from admitter.model.hold import Release, Replan, Told
 from admitter.publish import pods as writing
 from admitter.publish.nodes import Outcome
+from admitter.publish.notstarted import NotStarted
 from admitter.publish.pods import PodWriter
 from admitter.publish.podteller import PodTeller
 from muster.model import labels
@@ -35,8 +36,11 @@ Refused = Callable[[str, Outcome, str], None]
 class PodIssuer:
     """Belongs to one event loop."""
 
-    def __init__(self, writer: PodWriter, cluster: Cluster, gate: str, teller: PodTeller) -> None:
-        self._writer, self._cluster, self._gate, self._teller = writer, cluster, gate, teller
+    def __init__(
+        self, writer: PodWriter, cluster: Cluster, gate: str, teller: PodTeller, not_started: NotStarted
+    ) -> None:
+        self._writer, self._cluster, self._gate = writer, cluster, gate
+        self._teller, self._not_started = teller, not_started
         self._tasks: asyncio.TaskGroup | None = None
         self._busy: set[str] = set()
         """What a request is on its way for."""
@@ -46,6 +50,7 @@ class PodIssuer:
         """Run requests among these tasks from now on."""
         self._tasks = tasks
         tasks.create_task(self._teller.run())
+        tasks.create_task(self._not_started.run())
 
     def release(self, release: Release, term: int, refused: Refused) -> None:
         """Pin a pod and take our gate off it; `refused` hears UID, outcome and words of a refusal for good."""
@@ -114,6 +119,8 @@ class PodIssuer:
     async def _release(self, release: Release, term: int, refused: Refused) -> None:
         pod = self._cluster.pod(release.uid)
         if pod is None or self._gate not in pod.gates:
+            return
+        if await self._not_started.mark(pod, term):
             return
         body = writing.pinned(pod, release.nodes, self._hostnames(), release.lease_id, self._gate)
         outcome, detail = await self._writer.release(pod, body, term)

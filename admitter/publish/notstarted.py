@@ -1,0 +1,78 @@
+"""Put the condition `muster.dev/NotStarted` on pods before they are let go, and say when a container has started.
+
+In: pods as they are let go and as they change. Out: one request for each.
+
+Invariants: it is True before the last gate goes, so that no kubelet's refusal comes before it. A condition that cannot be
+written holds up nobody: the pod is let go without it.
+
+Not here: which pods (core/notstarted.py).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from admitter.core import notstarted
+from admitter.model.cluster import Changes, Cluster, KubePod
+from admitter.publish.nodes import Outcome
+from admitter.publish.podconditions import PodConditionWriter
+from muster.model import labels
+
+_LOG = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 0.2
+AT_ONCE = 32
+_AGAIN = (Outcome.BUSY, Outcome.NOT_LEADING)
+
+
+class NotStarted:
+    """Belongs to one event loop."""
+
+    def __init__(
+        self, conditions: PodConditionWriter, cluster: Cluster, term: Callable[[], int], *, limit: int
+    ) -> None:
+        """`term` is the present one, 0 for a standby; `limit` as --not-started-limit, 0: no pod is marked."""
+        self._conditions, self._cluster, self._term, self._limit = conditions, cluster, term, limit
+        self._over: set[str] = set()
+        """UIDs of marked pods that have started."""
+        cluster.listen(self._take)
+
+    async def mark(self, pod: KubePod, term: int) -> bool:
+        """Put the condition on a pod that is to be let go; return whether it must be looked at again first."""
+        if not notstarted.wants_mark(pod, self._cluster.pods().values(), self._limit):
+            return False
+        words = "let go, and no container of it has started"
+        outcome, detail = await self._conditions.set(pod, labels.NOT_STARTED, "True", notstarted.AWAITS, words, term)
+        if outcome in (Outcome.REFUSED, Outcome.INVALID):
+            _LOG.warning("a pod is let go without its condition", pod=pod.full_name, detail=detail)
+            return False
+        # What is let go is let go as it is now: the pin carries the resourceVersion.
+        return True
+
+    def _take(self, changes: Changes) -> None:
+        for change in changes.pods:
+            if change.after is not None and notstarted.is_over(change.after):
+                self._over.add(change.after.uid)
+
+    async def run(self) -> None:
+        """Say of marked pods that they have started, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            term = self._term()
+            if term:
+                some = sorted(self._over)[:AT_ONCE]
+                self._over.difference_update(some)
+                await asyncio.gather(*(self._end(uid, term) for uid in some))
+
+    async def _end(self, uid: str, term: int) -> None:
+        pod = self._cluster.pod(uid)
+        if pod is None or not notstarted.is_over(pod):
+            return
+        outcome, detail = await self._conditions.set(
+            pod, labels.NOT_STARTED, "False", notstarted.STARTED, "a container has started", term
+        )
+        if outcome in _AGAIN:
+            self._over.add(uid)
+        elif outcome in (Outcome.REFUSED, Outcome.INVALID):
+            _LOG.warning("a condition was not ended", pod=pod.full_name, detail=detail)
