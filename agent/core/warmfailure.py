@@ -68,6 +68,7 @@ RETRIES: Mapping[Reason, Retry] = {
     Reason.RUNTIME_AWAY: Retry(first=0.5, longest=10),
     Reason.PULL_FAILED: _QUICK,
     Reason.INCOMPLETE: _QUICK,
+    Reason.LAZY_BROKEN: _QUICK,
     Reason.SCHEMA_1: _SLOW,
     Reason.NO_PLATFORM: _SLOW,
     Reason.FOREIGN_LAYER: _SLOW,

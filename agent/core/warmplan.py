@@ -164,6 +164,9 @@ def _wait(candidate: Candidate, host_holds: Mapping[str, float], busy: str, now:
     host, failure = candidate.wanted.reference.host, candidate.failure
     if isinstance(candidate.image, Refused):
         return candidate.image
+    if candidate.warmth is not None and candidate.warmth.problem:
+        # A pull finds everything there; only the snapshotter can mend its mount.
+        return Refused(reason=Reason.LAZY_BROKEN, detail=candidate.warmth.problem)
     if failure is not None and failure.retry_at > now:
         return Refused(reason=failure.reason, detail=failure.detail)
     if host_holds.get(host, now) > now:

@@ -36,12 +36,17 @@ class Warmth:
     """Compressed bytes of the layers that are not unpacked."""
     fetched_fraction: Reading[float]
     lease: Lease | None
+    problem: str = ""
+    """Why layers that are mounted cannot be read."""
 
 
 def assess(image: Image, facts: StoreFacts) -> Warmth:
     """Return how warm an image is."""
-    unpacked = [layer for layer in image.layers if layer.chain_id in facts.snapshots]
-    packed = [layer for layer in image.layers if layer.chain_id not in facts.snapshots]
+    # A mount that gives nothing but errors is no layer, whatever the runtime lists.
+    usable = {name for name, snapshot in facts.snapshots.items() if not snapshot.problem}
+    unpacked = [layer for layer in image.layers if layer.chain_id in usable]
+    packed = [layer for layer in image.layers if layer.chain_id not in usable]
+    problems = [facts.snapshots[layer.chain_id].problem for layer in packed if layer.chain_id in facts.snapshots]
     needed = {blob.digest: blob.size for blob in (image.manifest, image.config, *(layer.blob for layer in packed))}
     begun = {ingest.digest: ingest.offset for ingest in facts.ingests}
     missing = sum(
@@ -65,6 +70,7 @@ def assess(image: Image, facts: StoreFacts) -> Warmth:
         unpack_missing_bytes=sum(layer.blob.size for layer in packed),
         fetched_fraction=_fetched(image, facts) if level is Level.LAZY else NOT_COLLECTED,
         lease=lease,
+        problem=problems[0] if problems else "",
     )
 
 

@@ -32,6 +32,7 @@ class Reason(enum.StrEnum):
     RUNTIME_AWAY = "RuntimeAway"
     PULL_FAILED = "PullFailed"
     INCOMPLETE = "Incomplete"
+    LAZY_BROKEN = "LazyBroken"
     SCHEMA_1 = "Schema1"
     NO_PLATFORM = "NoPlatform"
     FOREIGN_LAYER = "ForeignLayer"
@@ -141,6 +142,8 @@ class Snapshot:
     """Mounted by a remote snapshotter: its files are elsewhere until they are read."""
     fetched: float | None = None
     """Share of a remote snapshot's bytes that are here; None: nobody says."""
+    problem: str = ""
+    """Why a remote snapshot cannot be read, though the runtime lists it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,11 +79,10 @@ class CallFailed(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something came or went."""
+    """Something came or went: its name, digest or key."""
 
     topic: str
     subject: str
-    """Name, digest or key."""
 
     @property
     def is_loss(self) -> bool:
@@ -253,6 +252,11 @@ class Client:
         """Unpack a layer into mounts; return the digest of what it unpacked to."""
         request = requests.apply_diff(layer, mounts)
         return str((await self._call(self._diff.Apply, request, lease=lease, deadline=None)).applied.digest)
+
+    async def view(self, snapshotter: str, key: str, parent: str) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+        """Look at a snapshot: its mounts, as type, source and options. It ends with remove_snapshot."""
+        answer = await self._call(self._snapshots.View, requests.view_snapshot(snapshotter, key, parent))
+        return tuple((mount.type, mount.source, tuple(mount.options)) for mount in answer.mounts)
 
     async def commit(self, snapshotter: str, key: str, name: str, *, lease: str) -> None:
         """Make a prepared snapshot a committed one; it may be there already."""

@@ -24,6 +24,7 @@ from agent.warmer.config import WarmerConfig
 from agent.warmer.credentials import CredentialProvider
 from agent.warmer.fetch import Throttle
 from agent.warmer.journal import Journal
+from agent.warmer.lazy import Lazy
 from agent.warmer.parking import Parking
 from agent.warmer.registry import Registry
 from agent.warmer.resolve import Resolver
@@ -75,7 +76,9 @@ def platform_of(config: WarmerConfig) -> Platform:
 def wired(config: WarmerConfig, wanted: warmlist.WarmList, runtime: Client) -> engine.Engine:
     """Return the engine with all its parts."""
     clock, platform = SystemClock(), platform_of(config)
-    survey = Survey(runtime, platform, config.snapshotter, config.lazy_root)
+    rate = config.lazy_mib_per_second * 1024 * 1024
+    lazy = Lazy(runtime, config.snapshotter, Throttle(rate) if rate else None, clock.monotonic)
+    survey = Survey(runtime, platform, config.snapshotter, lazy)
     registry = Registry(config.registry_hosts_dir, timeout_seconds=config.stall_seconds)
     known = estate.Estate(config, survey, platform, monotonic=clock.monotonic, jitter=random.random)
     known.listed = wanted.wanted
@@ -89,6 +92,7 @@ def wired(config: WarmerConfig, wanted: warmlist.WarmList, runtime: Client) -> e
             runtime=runtime,
             registry=registry,
             survey=survey,
+            lazy=lazy,
             throttle=Throttle(config.bytes_per_second),
             parking=Parking(),
             snapshotter=config.snapshotter,

@@ -49,7 +49,9 @@ class WarmerConfig:
     credential_images: tuple[str, ...] = setting(
         (), text="hosts or host/path patterns the provider is for, as *.ecr.aws"
     )
-    lazy_root: pathlib.Path | None = setting(None, text="state folder of a remote snapshotter, to see what is fetched")
+    lazy_mib_per_second: float = setting(
+        20.0, text="rate to read the rest of lazily mounted images at, while the node is idle; 0: never", low=0
+    )
     state_file: pathlib.Path | None = setting(
         None, text="file on a disk that outlives a boot: which images were pulled just before it"
     )

@@ -103,6 +103,10 @@ class Engine:
             assert self.warmth is not None
             return self.version, self.warmth
 
+    def _has_work(self) -> bool:
+        """True if the node, or a pull of ours, has something better to do than reading ahead."""
+        return self._pulling is not None or bool(self.busy.why())
+
     # -- the loop
 
     async def run(self) -> None:
@@ -111,6 +115,7 @@ class Engine:
             asyncio.create_task(self._follow(), name="events"),
             asyncio.create_task(self._cycles(), name="cycles"),
             asyncio.create_task(self._mind_others(), name="others"),
+            asyncio.create_task(self._ways.lazy.run(self._has_work, self.wake), name="lazy"),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -180,6 +185,11 @@ class Engine:
         self._reap()
         self._asking.go_on(facts)
         candidates = await self._estate.candidates(facts)
+        self._ways.lazy.tell(
+            tuple(each.image for each in candidates if isinstance(each.image, Image)),
+            tuple((await self._estate.others(facts)).values()),
+            facts.snapshots,
+        )
         disk = await estate.read_disk(self._runtime, self._config)
         plan = warmplan.plan(
             candidates,

@@ -155,12 +155,7 @@ class Estate:
         now: datetime.datetime,
     ) -> NodeWarmth:
         """Return what to tell."""
-        others = {}
-        for name, record in facts.records.items():
-            if not name.startswith("sha256:"):
-                image = await self._survey.image(_bare(record.digest), facts)
-                if isinstance(image, Image):
-                    others[name] = image
+        others = await self.others(facts)
         self.leaked_bytes = warmth.leaked_bytes(facts, now)
         known = warmreport.Known(
             candidates=candidates,
@@ -172,6 +167,16 @@ class Estate:
             unverified=unverified,
         )
         return warmreport.report(known, self._store(disk), str(self._platform), now)
+
+    async def others(self, facts: StoreFacts) -> dict[str, Image]:
+        """Return what the runtime lists, by name."""
+        found = {}
+        for name, record in facts.records.items():
+            if not name.startswith("sha256:"):
+                image = await self._survey.image(_bare(record.digest), facts)
+                if isinstance(image, Image):
+                    found[name] = image
+        return found
 
     def _tags(self) -> Iterable[TagObservation]:
         for wanted in self.wanted:
@@ -205,8 +210,10 @@ async def read_disk(runtime: Client, config: WarmerConfig) -> DiskReading:
     folder = config.image_root or await runtime.image_folder()
     if folder is None:
         return Unknown("NotReported", "the runtime does not say where images are")
+    # A snapshotter of another program has no folder there; containerd's own, above it, holds the blobs.
+    place = folder if folder.exists() else folder.parent
     try:
-        usage = shutil.disk_usage(folder)
+        usage = shutil.disk_usage(place)
     except OSError as error:
         return Unknown("NotVisible", f"{folder}: {error.strerror}")
     return Known(Disk(total_bytes=usage.total, free_bytes=usage.free))

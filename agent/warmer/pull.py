@@ -26,6 +26,7 @@ from agent.model.warm import Descriptor, Image, Layer, Platform, Reason, StoreFa
 from agent.warmer import transfer, unpack
 from agent.warmer.client import CallFailed, Client
 from agent.warmer.fetch import Fetcher, Throttle
+from agent.warmer.lazy import Lazy
 from agent.warmer.parking import Parking
 from agent.warmer.registry import Credentials, Registry
 from agent.warmer.survey import Survey
@@ -48,6 +49,7 @@ class Ways:
     runtime: Client
     registry: Registry
     survey: Survey
+    lazy: Lazy
     throttle: Throttle
     parking: Parking
     snapshotter: str

@@ -114,6 +114,11 @@ def prepare_snapshot(
     return snapshots_pb2.PrepareSnapshotRequest(snapshotter=snapshotter, key=key, parent=parent, labels=labels)
 
 
+def view_snapshot(snapshotter: str, key: str, parent: str) -> snapshots_pb2.ViewSnapshotRequest:
+    """Look at a snapshot."""
+    return snapshots_pb2.ViewSnapshotRequest(snapshotter=snapshotter, key=key, parent=parent)
+
+
 def commit_snapshot(snapshotter: str, key: str, name: str) -> snapshots_pb2.CommitSnapshotRequest:
     """Make a snapshot a committed one."""
     return snapshots_pb2.CommitSnapshotRequest(snapshotter=snapshotter, key=key, name=name)

@@ -10,14 +10,11 @@ Not here: what the facts mean (core/warmth.py).
 
 import asyncio
 import collections
-import dataclasses
-import json
-import pathlib
-from collections.abc import Mapping
 
 from agent.core import warmmanifest
-from agent.model.warm import Descriptor, Image, Platform, Reason, Refused, Snapshot, StoreFacts
+from agent.model.warm import Descriptor, Image, Platform, Reason, Refused, StoreFacts
 from agent.warmer.client import CallFailed, Client
+from agent.warmer.lazy import Lazy
 
 MAX_KNOWN = 4096
 """Images remembered; the eldest goes first."""
@@ -26,8 +23,8 @@ MAX_KNOWN = 4096
 class Survey:
     """Reads one containerd."""
 
-    def __init__(self, runtime: Client, platform: Platform, snapshotter: str, lazy_root: pathlib.Path | None) -> None:
-        self._runtime, self._platform, self._snapshotter, self._lazy_root = runtime, platform, snapshotter, lazy_root
+    def __init__(self, runtime: Client, platform: Platform, snapshotter: str, lazy: Lazy) -> None:
+        self._runtime, self._platform, self._snapshotter, self._lazy = runtime, platform, snapshotter, lazy
         self.elsewhere: frozenset[str] = frozenset()
         """Snapshotters to look at besides; whoever learns of them sets it."""
         self._known: collections.OrderedDict[str, Image] = collections.OrderedDict()
@@ -46,7 +43,7 @@ class Survey:
             elsewhere=elsewhere,
             blobs=blobs,
             ingests=ingests,
-            snapshots=self._with_fetched(snapshots),
+            snapshots=self._lazy.shown(snapshots),
             records=records,
             leases=leases,
         )
@@ -102,31 +99,3 @@ class Survey:
         if size > warmmanifest.MAX_BYTES:
             return Refused(reason=Reason.BAD_MANIFEST, detail=f"{digest} has {size} bytes")
         return await self._runtime.read_blob(digest)
-
-    def _with_fetched(self, snapshots: Mapping[str, Snapshot]) -> Mapping[str, Snapshot]:
-        if self._lazy_root is None or not any(snapshot.is_remote for snapshot in snapshots.values()):
-            return snapshots
-        share = read_fetched_share(self._lazy_root)
-        return {
-            name: dataclasses.replace(snapshot, fetched=share) if snapshot.is_remote else snapshot
-            for name, snapshot in snapshots.items()
-        }
-
-
-def read_fetched_share(folder: pathlib.Path) -> float | None:
-    """Return which share of all lazily mounted layers is here, from stargz' state files; None: nobody says.
-
-    A file can be read half written, and its `fetchedPercent` stays 100 after the cache is gone (images.md section 7):
-    bytes are counted, and a file that says `error`, or cannot be read, makes the whole unknown.
-    """
-    size = fetched = 0
-    for path in sorted(folder.rglob(".stargz-snapshotter/sha256:*.json")):
-        try:
-            said = json.loads(path.read_text())
-            if said.get("error"):
-                return None
-            size += int(said["size"])
-            fetched += min(int(said["size"]), int(said["fetchedSize"]))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
-    return fetched / size if size else None

@@ -1,0 +1,204 @@
+"""Read the rest of lazily mounted images, slowly, while the node has nothing better to do.
+
+In: images whose layers a remote snapshotter mounted. Out: their files read once, which fetches what was missing; and for
+every such layer how much of it is here, or why it cannot be read.
+
+Invariants: a layer is warm by its state file and by a file that could be read, never by the runtime's word alone. Whoever
+needs the node goes first: he is asked about before every piece. Nothing outside a layer's own mount is ever opened
+(lazyfiles.py). The node is never switched to a lazy snapshotter; an image is only read if the runtime mounted it so.
+
+Why a loop of its own: a FUSE mount can hang when its daemon does, and the warmer's other work must not wait for it.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+from agent.core import warmlazy, warmyield
+from agent.model.warm import Image, Snapshot
+from agent.warmer import lazyfiles
+from agent.warmer.client import CallFailed, Client
+from agent.warmer.fetch import Throttle
+
+T = TypeVar("T")
+_log = logging.getLogger("muster.warmer")
+
+LOOK_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
+"""A daemon that is stuck, or waits for a registry that is."""
+PROBE_SECONDS = 60.0
+"""Between two looks whether a layer can really be read."""
+RETRY_SECONDS = 60.0
+"""After a layer could not be read: each try asks its registry."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Layer:
+    """What is known of one mounted layer."""
+
+    folder: pathlib.Path
+    fetched: float | None = None
+    problem: str = ""
+    forgiven: str = ""
+    """An error of its state file, which stays there, after which all of it could be read."""
+    is_read: bool = False
+    """All its files were read, whatever the state file counts."""
+    probe_at: float = 0.0
+    retry_at: float = 0.0
+    reading: Iterator[int] | None = None
+    """Where a read that was interrupted goes on."""
+
+
+class Lazy:
+    """All lazily mounted layers of one node. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        runtime: Client,
+        snapshotter: str,
+        throttle: Throttle | None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare it; without a throttle nothing is read but what says how much is here."""
+        self._runtime, self._snapshotter, self._throttle, self._monotonic = runtime, snapshotter, throttle, monotonic
+        self._layers: dict[str, _Layer] = {}
+        self._snapshots: Mapping[str, Snapshot] = {}
+        self._mounted: tuple[Image, ...] = ()
+        self._wanted: tuple[Image, ...] = ()
+        self._wake = asyncio.Event()
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="lazy")
+        self.read_bytes = 0
+
+    def tell(self, wanted: tuple[Image, ...], others: tuple[Image, ...], snapshots: Mapping[str, Snapshot]) -> None:
+        """Take which images there are now; only those that are wanted are read."""
+        is_new = self._snapshots.keys() != snapshots.keys()
+        self._snapshots = snapshots
+        self._wanted = tuple(image for image in wanted if _is_mounted(image, snapshots))
+        self._mounted = (*self._wanted, *(image for image in others if _is_mounted(image, snapshots)))
+        for chain in [chain for chain in self._layers if chain not in snapshots]:
+            del self._layers[chain]
+        if is_new:
+            self._wake.set()
+
+    def shown(self, snapshots: Mapping[str, Snapshot]) -> Mapping[str, Snapshot]:
+        """Return the snapshots with what their layers said last."""
+        said = {
+            chain: dataclasses.replace(snapshots[chain], fetched=layer.fetched, problem=layer.problem)
+            for chain, layer in self._layers.items()
+            if chain in snapshots and snapshots[chain].is_remote
+        }
+        return {**snapshots, **said} if said else snapshots
+
+    async def run(self, is_busy: Callable[[], bool], changed: Callable[[], None]) -> None:
+        """Look, and read, until cancelled. `changed` hears of everything new."""
+        try:
+            while True:
+                self._wake.clear()
+                before = [(layer.fetched, layer.problem) for layer in self._layers.values()]
+                for image in self._mounted:
+                    await self._learn(image)
+                for layer in tuple(self._layers.values()):
+                    await self._look(layer)
+                unread = self._unread()
+                if unread is not None and not is_busy():
+                    await self._read(unread, is_busy)
+                if before != [(layer.fetched, layer.problem) for layer in self._layers.values()]:
+                    changed()
+                if self._unread() is None or is_busy():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_SECONDS):
+                            await self._wake.wait()
+        finally:
+            # A thread that hangs is not waited for.
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _unread(self) -> _Layer | None:
+        """Return the next layer to read, of the first wanted image that has one."""
+        if self._throttle is None:
+            return None
+        for image in self._wanted:
+            for one in image.layers:
+                layer = self._layers.get(one.chain_id)
+                if layer is None or layer.is_read or self._monotonic() < layer.retry_at:
+                    continue
+                if layer.fetched != 1.0 or layer.problem:
+                    return layer
+        return None
+
+    async def _learn(self, image: Image) -> None:
+        """Learn where the layers of an image are mounted: a view says it, and is removed at once."""
+        remote = [layer.chain_id for layer in image.layers if self._snapshots[layer.chain_id].is_remote]
+        if all(chain in self._layers for chain in remote):
+            return
+        key = f"{warmyield.OWN_PREFIX}view-{uuid.uuid4().hex[:12]}"
+        try:
+            mounts = await self._runtime.view(self._snapshotter, key, image.top)
+            await self._runtime.remove_snapshot(self._snapshotter, key)
+        except CallFailed as error:
+            _log.info("a lazily mounted image cannot be looked at: %s", error.detail[:200])
+            return
+        folders = warmlazy.folders(mounts)
+        if len(folders) == len(image.layers):
+            for one, folder in zip(image.layers, reversed(folders), strict=True):
+                if one.chain_id in remote:
+                    self._layers.setdefault(one.chain_id, _Layer(pathlib.Path(folder)))
+
+    async def _look(self, layer: _Layer) -> None:
+        """Read what a layer says of itself, and now and then a file of it."""
+        try:
+            share = warmlazy.parse(await self._in_thread(lambda: lazyfiles.state(layer.folder)))
+            if share is not None:
+                layer.fetched = share.fraction
+                layer.problem = share.error if share.error != layer.forgiven else ""
+            if self._monotonic() >= layer.probe_at:
+                layer.probe_at = self._monotonic() + PROBE_SECONDS
+                await self._in_thread(lambda: lazyfiles.probe(layer.folder))
+        except FileNotFoundError:
+            layer.fetched = None  # Not to be seen from here, or not stargz.
+        except OSError as error:
+            self._fail(layer, error)
+
+    async def _read(self, layer: _Layer, is_busy: Callable[[], bool]) -> None:
+        """Read on in a layer, for a while or until the node is needed."""
+        assert self._throttle is not None
+        until = self._monotonic() + LOOK_SECONDS
+        pieces = layer.reading = layer.reading or lazyfiles.pieces(layer.folder)
+        try:
+            while size := await self._in_thread(lambda: next(pieces, 0)):
+                self.read_bytes += size
+                await self._throttle.spend(size)
+                if is_busy() or self._monotonic() > until:
+                    return
+            share = warmlazy.parse(await self._in_thread(lambda: lazyfiles.state(layer.folder)))
+        except FileNotFoundError:
+            share = None
+        except OSError as error:
+            self._fail(layer, error)
+            return
+        layer.is_read, layer.problem, layer.reading = True, "", None
+        if share is not None:
+            layer.fetched, layer.forgiven = share.fraction, share.error
+
+    def _fail(self, layer: _Layer, error: OSError) -> None:
+        said = "no answer" if isinstance(error, TimeoutError) else error.strerror or repr(error)
+        if layer.problem != said:
+            _log.info("a lazily mounted layer cannot be read: %s", said)
+        layer.problem, layer.is_read, layer.reading = said, False, None
+        layer.retry_at = self._monotonic() + RETRY_SECONDS
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _is_mounted(image: Image, snapshots: Mapping[str, Snapshot]) -> bool:
+    """True if all of an image is there and some of it lies elsewhere."""
+    found = [snapshots.get(layer.chain_id) for layer in image.layers]
+    return all(found) and any(snapshot is not None and snapshot.is_remote for snapshot in found)
