@@ -15,15 +15,19 @@ from agent.core.context import Context
 from agent.core.holddown import bounded
 from agent.core.holders import Use
 from agent.core.rules import devices, fabric, mig
+from agent.model import planes
 from agent.model.finding import Rule
 from agent.model.policy import Mode
 from agent.model.snapshot import DeviceId, ResourceView, Unit
 from muster.model.reading import Known, Reading, Unknown
-from muster.model.report import DeviceReport, DeviceState, Holder
+from muster.model.report import DeviceReport, DeviceState, Holder, MigShape
 from muster.model.vocabulary import Reason
 
 MAX_PODS = 16
 """Pods named for one device: a time-sliced GPU can have dozens."""
+
+MAX_ATTRIBUTES = 8
+"""Of a MIG profile: the driver knows five (faults.md section 6)."""
 
 
 def report(context: Context) -> tuple[DeviceReport, ...]:
@@ -119,6 +123,18 @@ def _of_unit(
         holder=holder,
         pods=pods[:MAX_PODS],
         detail=bounded(detail),
+        shape=_shape(unit.instance) if unit.instance is not None else None,
+    )
+
+
+def _shape(instance: planes.MigInstance) -> MigShape:
+    """Return how the driver says that an instance is cut."""
+    return MigShape(
+        profile=bounded(instance.profile),
+        compute_slices=instance.compute_slices,
+        gpu_slices=instance.gpu_slices,
+        memory_bytes=instance.memory_bytes,
+        attributes=tuple(bounded(name) for name in instance.attributes[:MAX_ATTRIBUTES]),
     )
 
 

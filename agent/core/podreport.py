@@ -17,6 +17,10 @@ from muster.model.vocabulary import Reason
 
 MAX_PODS = 256
 """A node runs a few hundred pods at most; thousands of rejected ones (faults.md E9) are a number, not a list."""
+MAX_MESSAGE = 1024
+"""Characters of what the kubelet said; the admitter's slice cuts it there too."""
+MAX_MESSAGES = 16
+"""Newest rejections that are told with the kubelet's words: a pile of them says the same thing over and over (faults.md E9)."""
 
 _BAD = (DeviceState.UNHEALTHY, DeviceState.LOST, DeviceState.STALE)
 _ORDER = {
@@ -180,5 +184,13 @@ def _waiting(context: Context, devices: tuple[DeviceReport, ...]) -> Iterator[Po
 
 
 def _rejected(context: Context) -> Iterator[PodFinding]:
-    for item in rejections.recent_of(context):
-        yield PodFinding(pod=item.pod, uid=item.uid, state=PodState.REJECTED, reason=rejections.why(item.message).value)
+    recent = rejections.recent_of(context)
+    telling = {item.uid for item in sorted(recent, key=lambda item: (item.at, item.uid))[-MAX_MESSAGES:]}
+    for item in recent:
+        yield PodFinding(
+            pod=item.pod,
+            uid=item.uid,
+            state=PodState.REJECTED,
+            reason=rejections.why(item.message).value,
+            message=item.message[:MAX_MESSAGE] if item.uid in telling else "",
+        )

@@ -64,6 +64,7 @@ async def status(
         for table in (
             present.nodes_table(listed),
             present.gpus_table(listed, everything=gpus),
+            present.pods_table(listed),
             present.gangs_table(answer.gangs),
             *((images.stores_table(listed), images.images_table(listed)) if with_images else ()),
         ):

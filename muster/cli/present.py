@@ -14,7 +14,7 @@ from rich.text import Text
 from muster.model import jsonform
 from muster.model.admission import NodeCapacity
 from muster.model.reading import Known, Reading, Unknown
-from muster.model.report import DeviceState, Finding, Verdict
+from muster.model.report import DeviceState, Finding, MigShape, Verdict
 from muster.pb.muster.v1 import inspect_pb2
 
 _COLOURS = {Verdict.OK: "green", Verdict.TRANSIENT: "yellow"}
@@ -55,15 +55,41 @@ def _cause(finding: Finding) -> str:
 
 
 def gpus_table(nodes: Iterable[NodeCapacity], *, everything: bool) -> Table:
-    """Return one row for each GPU, or only for those that are not healthy."""
-    table = _table("NODE", "GPU", "STATE", "REASON", "HOLDER", "PODS", "DETAIL")
+    """Return one row for each GPU or instance, or only for those that are not healthy."""
+    table = _table("NODE", "GPU", "CUT AS", "STATE", "REASON", "HOLDER", "PODS", "DETAIL")
     for node in nodes:
         for device in node.report.devices:
             if everything or device.state is not DeviceState.HEALTHY:
                 colour = "green" if device.state is DeviceState.HEALTHY else "red"
                 pods = ", ".join(device.pods)
                 state = Text(device.state.value, colour)
-                table.add_row(node.node, device.uuid, state, device.reason, device.holder.value, pods, device.detail)
+                cut = cut_as(device.shape) if device.shape is not None else ""
+                table.add_row(
+                    node.node, device.uuid, cut, state, device.reason, device.holder.value, pods, device.detail
+                )
+    return table
+
+
+def cut_as(shape: MigShape) -> str:
+    """Return how an instance is cut: its profile, and the memory that it really has.
+
+    >>> cut_as(MigShape(profile="1g.10gb", memory_bytes=Known(10_468_982_784)))
+    '1g.10gb, 9.8 GiB'
+    """
+    match shape.memory_bytes:
+        case Known(size):
+            return f"{shape.profile}, {size / 2**30:.1f} GiB"
+        case Unknown():
+            return shape.profile
+
+
+def pods_table(nodes: Iterable[NodeCapacity]) -> Table:
+    """Return one row for each pod that something is wrong with, with what the kubelet said of a refused one."""
+    table = _table("NODE", "POD", "STATE", "REASON", "DEVICES", "THE KUBELET SAID")
+    for node in nodes:
+        for pod in node.report.pods:
+            devices = ", ".join(pod.devices[:4]) + (f" and {len(pod.devices) - 4} more" if len(pod.devices) > 4 else "")
+            table.add_row(node.node, pod.pod, Text(pod.state.value, "red"), pod.reason, devices, pod.message)
     return table
 
 
@@ -143,6 +169,11 @@ def nodes_json(nodes: Iterable[NodeCapacity]) -> list[dict[str, Any]]:
             "admissible": dict(node.admissible),
             "leased": dict(node.leased),
             "report": jsonform.to_json(node.report),
+            # What the feed carries and the verdict's schema does not.
+            "shapes": {
+                item.uuid: jsonform.to_json(item.shape) for item in node.report.devices if item.shape is not None
+            },
+            "rejections": {item.uid or item.pod: item.message for item in node.report.pods if item.message},
         }
         for node in nodes
     ]

@@ -14,7 +14,10 @@ from muster.model.report import (
     DeviceState,
     Finding,
     Holder,
+    MigShape,
     NodeReport,
+    PodFinding,
+    PodState,
     ResourceReport,
     Topology,
     Verdict,
@@ -78,6 +81,36 @@ def test_a_node_without_resources_has_a_row():
 def test_healthy_gpus_are_listed_when_asked_for():
     assert [row[1] for row in shown(present.gpus_table([a_node()], everything=False))] == ["GPU-1"]
     assert [row[1] for row in shown(present.gpus_table([a_node()], everything=True))] == ["GPU-0", "GPU-1"]
+
+
+def with_report(**changes):
+    node = a_node()
+    return dataclasses.replace(node, report=dataclasses.replace(node.report, **changes))
+
+
+def test_an_instance_says_how_it_is_cut_and_how_much_memory_it_really_has():
+    shape = MigShape(profile="1g.10gb", compute_slices=Known(1), memory_bytes=Known(10_468_982_784))
+    unread = dataclasses.replace(shape, memory_bytes=Unknown("NotCollected"))
+    for given, expected in ((shape, ["1g.10gb,", "9.8", "GiB"]), (unread, ["1g.10gb"])):
+        device = DeviceReport(
+            uuid="MIG-1", parent="GPU-1", state=DeviceState.STALE, reason="MigMismatch", holder=Holder.NONE, shape=given
+        )
+        (row,) = shown(present.gpus_table([with_report(devices=(device,))], everything=False))
+        assert row[1 : 2 + len(expected)] == ["MIG-1", *expected]
+        (form,) = present.nodes_json([with_report(devices=(device,))])
+        assert form["shapes"]["MIG-1"]["profile"] == "1g.10gb"
+
+
+def test_a_refused_pod_is_shown_with_the_kubelets_words():
+    said = "Allocate failed due to requested number of devices unavailable. Requested: 1, Available: 0"
+    pod = PodFinding(pod="team/train-0", uid="u1", state=PodState.REJECTED, reason="Rejected", message=said)
+    quiet = PodFinding(pod="team/train-1", state=PodState.ON_BAD_DEVICE, reason="GpuLost", devices=("GPU-1",))
+    node = with_report(pods=(pod, quiet))
+    first, second = shown(present.pods_table([node]))
+    assert first[:4] == ["n1", "team/train-0", "rejected", "Rejected"]
+    assert " ".join(first[4:]) == said
+    assert second == ["n1", "team/train-1", "on_bad_device", "GpuLost", "GPU-1"]
+    assert present.nodes_json([node])[0]["rejections"] == {"u1": said}
 
 
 FINE = {
