@@ -36,11 +36,14 @@ class NotStarted:
         self._conditions, self._cluster, self._term, self._limit = conditions, cluster, term, limit
         self._over: set[str] = set()
         """UIDs of marked pods that have started."""
+        self._ignored: dict[str, set[str]] = {}
+        """UID of a Job -> UIDs of its pods that have failed under the condition."""
         cluster.listen(self._take)
 
     async def mark(self, pod: KubePod, term: int) -> bool:
         """Put the condition on a pod that is to be let go; return whether it must be looked at again first."""
-        if not notstarted.wants_mark(pod, self._cluster.pods().values(), self._limit):
+        ignored = len(self._ignored.get(notstarted.job_of(pod), ()))
+        if not notstarted.wants_mark(pod, ignored, self._limit):
             return False
         words = "let go, and no container of it has started"
         outcome, detail = await self._conditions.set(pod, labels.NOT_STARTED, "True", notstarted.AWAITS, words, term)
@@ -52,8 +55,15 @@ class NotStarted:
 
     def _take(self, changes: Changes) -> None:
         for change in changes.pods:
-            if change.after is not None and notstarted.is_over(change.after):
-                self._over.add(change.after.uid)
+            before, after = change.before, change.after
+            if after is not None and notstarted.is_over(after):
+                self._over.add(after.uid)
+            if after is not None and notstarted.is_ignored(after):
+                self._ignored.setdefault(notstarted.job_of(after), set()).add(after.uid)
+            elif before is not None and (job := notstarted.job_of(before)) in self._ignored:
+                self._ignored[job].discard(before.uid)
+                if not self._ignored[job]:
+                    del self._ignored[job]
 
     async def run(self) -> None:
         """Say of marked pods that they have started, until cancelled."""
