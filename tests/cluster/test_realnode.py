@@ -3,15 +3,25 @@
 The questions are those that the fakes answer by faults.md section 1; where a kubelet answers otherwise the page is wrong.
 """
 
+import contextlib
+import datetime
 import json
 
 import grpc
+import msgspec
 import pytest
 from lightkube.core import exceptions
+from lightkube.models import batch_v1 as batch_models
 from lightkube.models import core_v1, meta_v1
+from lightkube.resources import batch_v1
 from lightkube.resources import core_v1 as core
+from lightkube.types import CascadeType, PatchType
 
+from admitter.core import notstarted
+from admitter.model.cluster import KubePod
+from admitter.publish import podconditions
 from hack.cluster import grants, image, parts, realnode, run
+from muster.model import kube, labels
 from muster.pb.kubelet.podresources.v1 import podresources_pb2 as pb
 from muster.pb.kubelet.podresources.v1 import podresources_pb2_grpc as rpc
 
@@ -173,3 +183,57 @@ def test_a_crash_on_the_node_neither_starts_a_container_again_nor_frees_its_devi
     pod("two", DEVICES - 2)
     assert not ask(real)[1]["two"] & before[1]
     assert started_at(admin, "one") == before[0]
+
+
+def a_job(name, gpus):
+    """A Job without retries that ignores what failed before it started."""
+    pattern = batch_models.PodFailurePolicyOnPodConditionsPattern(type=labels.NOT_STARTED.full, status="True")
+    rule = batch_models.PodFailurePolicyRule(action="Ignore", onPodConditions=[pattern])
+    pod = a_pod(name, gpus).spec
+    pod.schedulingGates = [core_v1.PodSchedulingGate(name=labels.GANG.full)]
+    spec = batch_models.JobSpec(
+        backoffLimit=0,
+        podFailurePolicy=batch_models.PodFailurePolicy(rules=[rule]),
+        template=core_v1.PodTemplateSpec(spec=pod),
+    )
+    return batch_v1.Job(metadata=meta_v1.ObjectMeta(name=name, namespace="default"), spec=spec)
+
+
+def pods_of(admin, job):
+    return list(admin.list(core.Pod, namespace="default", labels={"batch.kubernetes.io/job-name": job}))
+
+
+def test_a_refusal_of_a_pod_that_is_marked_spends_no_retry(admin, pod, wait_for):
+    """The kubelet leaves our condition on the pod that it refuses, and the Job's policy sees it: `backoffLimit: 0` survives."""
+    pod("one", DEVICES)
+    admin.create(a_job("careful", 1))
+    try:
+        (held,) = wait_for(lambda: pods_of(admin, "careful"), "the Job's pod")
+        name, uid = held.metadata.name, held.metadata.uid
+        seen = KubePod(uid=uid, namespace="default", name=name, resource_version="", phase=kube.PodPhase.PENDING)
+        now = datetime.datetime(2026, 12, 2, tzinfo=datetime.UTC)
+        mark = podconditions.applied(seen, labels.NOT_STARTED, "True", notstarted.AWAITS, "", now)
+        options = {"patch_type": PatchType.APPLY, "field_manager": "muster-pods-notstarted"}
+        admin.patch(core.PodStatus, name, mark, namespace="default", **options)
+        body = {"spec": {"schedulingGates": [{"$patch": "delete", "name": labels.GANG.full}]}}
+        admin.patch(core.Pod, name, body, namespace="default", patch_type=PatchType.STRATEGIC)
+        # As a scheduler that believes in a device which the kubelet does not have.
+        target = core_v1.ObjectReference(kind="Node", name=realnode.NAME)
+        meta = meta_v1.ObjectMeta(name=name, namespace="default")
+        with contextlib.suppress(msgspec.ValidationError):  # it is answered with a Status, which the client cannot read
+            admin.create(core.PodBinding(metadata=meta, target=target), name, namespace="default")
+
+        def refused():
+            found = admin.get(core.Pod, name, namespace="default")
+            return found if found.status.phase == "Failed" else None
+
+        found = wait_for(refused, "the kubelet's refusal")
+        assert found.status.reason in ("UnexpectedAdmissionError", f"OutOf{RESOURCE}")
+        assert (labels.NOT_STARTED.full, "True") in {(each.type, each.status) for each in found.status.conditions}
+        wait_for(lambda: {each.metadata.uid for each in pods_of(admin, "careful")} - {uid}, "another pod of the Job")
+        job = admin.get(batch_v1.Job, "careful", namespace="default")
+        assert not job.status.failed
+        assert not [each for each in job.status.conditions or () if each.type == "Failed"]
+    finally:
+        admin.delete(batch_v1.Job, "careful", namespace="default", cascade=CascadeType.BACKGROUND)
+        wait_for(lambda: not pods_of(admin, "careful"), "the end of its pods")
