@@ -54,6 +54,11 @@ class Candidate:
         return str(self.wanted.reference)
 
     @property
+    def purse(self) -> str:
+        """Whose budget pays for it."""
+        return "hint" if self.wanted.is_hint else "habit" if self.wanted.is_habit else "list"
+
+    @property
     def hold(self) -> Hold:
         """How it is to be held."""
         if self.wanted.mode is Mode.AUTO:
@@ -120,12 +125,12 @@ def plan(
 def _within_budget(candidates: Sequence[Candidate], limits: Limits, waits: dict[str, Refused]) -> tuple[Candidate, ...]:
     """Return the candidates whose bytes fit, best first; a layer that two share counts once."""
     counted: set[str] = set()
-    left = {False: limits.budget_bytes, True: limits.hint_budget_bytes}
+    left = {"list": limits.budget_bytes, "hint": limits.hint_budget_bytes, "habit": limits.habit_budget_bytes}
     kept = []
     for candidate in candidates:
         if isinstance(candidate.image, Image):
             new = {blob.digest: blob.size for blob in candidate.image.blobs if blob.digest not in counted}
-            size, purse = sum(new.values()), candidate.wanted.is_hint
+            size, purse = sum(new.values()), candidate.purse
             if size > left[purse]:
                 detail = f"{size} bytes, {left[purse]} left of the budget"
                 waits[candidate.key] = Refused(reason=Reason.OVER_BUDGET, detail=detail)

@@ -223,6 +223,8 @@ class Wanted:
     mode: Mode = Mode.AUTO
     pin: bool = False
     is_hint: bool = False
+    is_habit: bool = False
+    """Nobody asked for it: containers of this node were started from it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +248,8 @@ class Limits:
     """Compressed bytes of everything on the operator's list."""
     hint_budget_bytes: int = 0
     """The same of everything the admitter named."""
+    habit_budget_bytes: int = 0
+    """The same of what the node itself started often."""
     disk_share: float = 0.80
     """Of the image file system; the kubelet collects garbage at 85 % (images.md section 6.2)."""
     unpack_ratio: float = 2.0

@@ -46,8 +46,7 @@ T = TypeVar("T")
 
 NAMESPACE = "k8s.io"
 CALL_SECONDS = 15.0
-COLLECT_SECONDS = 120.0
-"""Garbage collection removes files."""
+COLLECT_SECONDS = 120.0  # Garbage collection removes files.
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 OWNER_LABEL = "muster.dev/warmer"
@@ -56,6 +55,7 @@ DONE_LABEL = "muster.dev/complete"
 EXPIRE_LABEL = "containerd.io/gc.expire"
 REMOTE_LABEL = "containerd.io/snapshot/remote"
 
+CONTAINER_CREATED = "/containers/create"
 _GONE = {"/images/delete", "/content/delete", "/snapshot/remove"}
 _EVENTS: Mapping[str, tuple[Any, str]] = {
     "/images/create": (eventtypes_pb2.ImageCreate, "name"),
@@ -63,6 +63,7 @@ _EVENTS: Mapping[str, tuple[Any, str]] = {
     "/images/delete": (eventtypes_pb2.ImageDelete, "name"),
     "/content/create": (eventtypes_pb2.ContentCreate, "digest"),
     "/content/delete": (eventtypes_pb2.ContentDelete, "digest"),
+    CONTAINER_CREATED: (eventtypes_pb2.ContainerCreate, "image"),
     "/snapshot/prepare": (eventtypes_pb2.SnapshotPrepare, "key"),
     "/snapshot/commit": (eventtypes_pb2.SnapshotCommit, "name"),
     "/snapshot/remove": (eventtypes_pb2.SnapshotRemove, "key"),
@@ -79,7 +80,7 @@ class CallFailed(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something came or went: its name, digest or key."""
+    """Something came or went: its name, digest or key; of a container, its image's name."""
 
     topic: str
     subject: str

@@ -23,6 +23,7 @@ from agent.warmer.client import CallFailed, Client
 from agent.warmer.config import WarmerConfig
 from agent.warmer.credentials import CredentialProvider
 from agent.warmer.fetch import Throttle
+from agent.warmer.history import History
 from agent.warmer.journal import Journal
 from agent.warmer.lazy import Lazy
 from agent.warmer.parking import Parking
@@ -60,6 +61,7 @@ def limits_of(config: WarmerConfig, wanted: warmlist.WarmList) -> Limits:
     return Limits(
         budget_bytes=wanted.budget_bytes,
         hint_budget_bytes=round(config.hint_budget_gib * _GIB) if config.hint_registries else 0,
+        habit_budget_bytes=round(config.history_budget_gib * _GIB),
         disk_share=config.disk_share,
         lease_seconds=config.lease_hours * 3600,
     )
@@ -105,6 +107,7 @@ def wired(config: WarmerConfig, wanted: warmlist.WarmList, runtime: Client) -> e
         platform=platform,
         limits=limits_of(config, wanted),
         journal=Journal(config.state_file, _boot_id(config.boot_id_path)),
+        history=History(config.history_file),
         clock=clock,
     )
 

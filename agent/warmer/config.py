@@ -62,6 +62,12 @@ class WarmerConfig:
         (), text="registries of which the admitter may name images; none: hints are off"
     )
     hint_budget_gib: float = setting(50.0, text="compressed GiB of hinted images, beside the list's", low=0)
+    history_file: pathlib.Path | None = setting(
+        None, text="file on a disk that outlives a boot: which images the node started, and how often"
+    )
+    history_budget_gib: float = setting(
+        0.0, text="compressed GiB of images that the node itself started often; 0: none are kept ready", low=0
+    )
     exit_with_parent: bool = setting(default=False, text="end when standard input does")
 
     @property
@@ -123,4 +129,10 @@ def _hints(config: WarmerConfig) -> str:
     return "\n".join(f"--hint-registries: {host!r} is not a registry's host[:port]" for host in wrong)
 
 
-_CHECKS: tuple[settings.Check, ...] = (_list, _places, _owner, _platform, _provider, _hints)
+def _history(config: WarmerConfig) -> str:
+    if bool(config.history_budget_gib) == (config.history_file is not None):
+        return ""
+    return "--history-file and --history-budget-gib: one is of no use without the other"
+
+
+_CHECKS: tuple[settings.Check, ...] = (_list, _places, _owner, _platform, _provider, _hints, _history)

@@ -22,8 +22,9 @@ from agent.model.warm import Failure, Image, Limits, Platform, Reason, Reference
 from agent.warmer import abilities, estate, pull, resolve
 from agent.warmer.asking import Asking
 from agent.warmer.busy import Busy
-from agent.warmer.client import CallFailed, Client
+from agent.warmer.client import CONTAINER_CREATED, CallFailed, Client
 from agent.warmer.config import WarmerConfig
+from agent.warmer.history import History
 from agent.warmer.journal import Journal
 from agent.warmer.keeping import Keeper
 from agent.warmer.registry import Credentials, RegistryFailed
@@ -53,10 +54,12 @@ class Engine:
         platform: Platform,
         limits: Limits,
         journal: Journal,
+        history: History,
         clock: Clock,
     ) -> None:
         self._config, self._runtime, self._resolver, self._ways = config, runtime, resolver, ways
         self._estate, self._platform, self._limits, self._journal = known, platform, limits, journal
+        self._history = history
         self._clock = clock
         self._abilities = abilities.Abilities()
         self._asking = Asking(resolver, known, clock, self.wake)
@@ -129,6 +132,7 @@ class Engine:
             await self._asking.close()
             self._ways.parking.close()
             self._journal.close()
+            self._history.close(self._clock.utc())
 
     async def _follow(self) -> None:
         """Follow containerd's events; after each break, all of it is looked at again."""
@@ -138,6 +142,8 @@ class Engine:
                 async for event in self._runtime.events():
                     pause = RECONNECT_SECONDS[0]
                     self.busy.hear(event)
+                    if event.topic == CONTAINER_CREATED and self._facts is not None:
+                        self._history.started(event.subject, self._facts, self._clock.utc())
                     if self._pulling is None or event.is_loss:
                         self._wake.set()
             except CallFailed as error:
@@ -183,6 +189,7 @@ class Engine:
             self.busy.begin(facts.ingests)
         self.busy.look(facts.ingests)
         self._reap()
+        self._estate.habits = self._history.wanted(self._clock.utc())
         self._asking.go_on(facts)
         candidates = await self._estate.candidates(facts)
         self._ways.lazy.tell(

@@ -53,6 +53,7 @@ class Estate:
         self._monotonic, self._jitter = monotonic, jitter
         self.listed: tuple[Wanted, ...] = ()
         self.hinted: tuple[Wanted, ...] = ()
+        self.habits: tuple[Wanted, ...] = ()
         self._resolutions: dict[str, Resolution] = {}
         self._due: dict[str, float] = {}
         self._failures: dict[str, Failure] = {}
@@ -64,8 +65,8 @@ class Estate:
 
     @property
     def wanted(self) -> tuple[Wanted, ...]:
-        """The operator's images, then the admitter's; each once."""
-        return tuple(_unique((*self.listed, *self.hinted)))
+        """The operator's images, then the admitter's, then the node's own; each once."""
+        return tuple(_unique((*self.listed, *self.hinted, *self.habits)))
 
     def due(self) -> tuple[Reference, ...]:
         """Return the references to ask a registry about now."""

@@ -10,11 +10,11 @@ Invariant: without the file, or with one that cannot be read, nothing is suspect
 
 import dataclasses
 import datetime
-import json
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
+
+from agent.warmer import statefile
 
 WRITTEN_BACK = datetime.timedelta(minutes=10)
 """The kernel writes dirty pages back within seconds; minutes leave room for a disk that was busy."""
@@ -33,7 +33,7 @@ class Journal:
 
     def __init__(self, path: pathlib.Path | None, boot_id: str) -> None:
         self._path, self._boot_id = path, boot_id
-        said = _read(path)
+        said = statefile.read(path)
         self._entries: dict[str, Entry] = _entries(said)
         is_unclean = bool(said) and said.get("boot_id") != boot_id and said.get("clean") is not True
         newest = max((entry.at for entry in self._entries.values()), default=None)
@@ -68,26 +68,8 @@ class Journal:
         if self._path is None:
             return
         images = {digest: [entry.at.isoformat(), entry.snapshot_bytes] for digest, entry in self._entries.items()}
-        text = json.dumps({"boot_id": self._boot_id, "clean": is_clean, "images": images}, sort_keys=True)
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self._path.with_suffix(".new")
-            with beside.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._path)
-        except OSError:
-            # Without the file the next unclean boot is not noticed; that is worth no failed pull.
-            return
-
-
-def _read(path: pathlib.Path | None) -> Mapping[str, Any]:
-    try:
-        content = json.loads(path.read_text()) if path is not None else {}
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+        # Without the file the next unclean boot is not noticed; that is worth no failed pull.
+        statefile.write(self._path, {"boot_id": self._boot_id, "clean": is_clean, "images": images})
 
 
 def _entries(said: Mapping[str, Any]) -> dict[str, Entry]:

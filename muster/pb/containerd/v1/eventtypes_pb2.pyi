@@ -235,3 +235,25 @@ class SnapshotRemove(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotRemove: _TypeAlias = SnapshotRemove  # noqa: Y015
+
+@_typing.final
+class ContainerCreate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    image: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        image: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "image", b"image"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContainerCreate: _TypeAlias = ContainerCreate  # noqa: Y015

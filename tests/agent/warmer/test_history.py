@@ -1,0 +1,101 @@
+"""What a node starts often is had ready: from containerd's own events, across restarts of the warmer."""
+
+import datetime
+import json
+
+import pytest
+
+from agent import clock
+from agent.model.warm import ImageRecord, StoreFacts
+from agent.warmer import history
+from hack.images import oci
+from tests.agent.warmer.looks import is_warm, settled
+
+NOW = datetime.datetime(2026, 12, 2, 12, tzinfo=datetime.UTC)
+ONE, TWO = (f"sha256:{digit * 64}" for digit in "12")
+FACTS = StoreFacts(
+    records={
+        ONE: ImageRecord(digest=TWO),
+        "r.io/ml/x:v1": ImageRecord(digest=TWO),
+        f"r.io/ml/x@{TWO}": ImageRecord(digest=TWO),
+        f"r.io/ml/y@{ONE}": ImageRecord(digest=ONE),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        (ONE, "r.io/ml/x:v1"),
+        (f"r.io/ml/x@{TWO}", "r.io/ml/x:v1"),
+        (f"r.io/ml/y@{ONE}", f"r.io/ml/y@{ONE}"),
+        ("r.io/ml/gone:v1", "r.io/ml/gone:v1"),
+    ],
+    ids=["by id", "by digest, tagged", "by digest alone", "not listed any more"],
+)
+def test_the_name_that_follows_the_tag(tmp_path, image, name):
+    kept = history.History(tmp_path / "h.json")
+    for _ in range(2):
+        kept.started(image, FACTS, NOW)
+    assert [str(wanted.reference) for wanted in kept.wanted(NOW)] == [name]
+    assert [wanted.is_habit for wanted in kept.wanted(NOW)] == [True]
+
+
+def test_it_outlives_the_warmer(tmp_path):
+    path = tmp_path / "folder" / "h.json"
+    first = history.History(path)
+    for _ in range(3):
+        first.started("r.io/ml/x:v1", FACTS, NOW)
+    first.close(NOW)
+    assert history.History(path).wanted(NOW) == first.wanted(NOW) != ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"starts": 5}', '{"starts": {"a": 5, "b": ["x", "y"], "c": [9e99, "2026-12-02T12:00:00+00:00"]}}'],
+)
+def test_a_file_of_nonsense_is_no_history(tmp_path, text):
+    path = tmp_path / "h.json"
+    path.write_text(text)
+    assert history.History(path).wanted(NOW) == ()
+
+
+def test_without_a_file_nothing_is_kept():
+    kept = history.History(None)
+    for _ in range(3):
+        kept.started("r.io/ml/x:v1", FACTS, NOW)
+    assert kept.wanted(NOW) == ()
+
+
+def test_starts_come_in_bursts_and_writes_do_not(tmp_path):
+    path = tmp_path / "h.json"
+    kept = history.History(path)
+    for _ in range(5):
+        kept.started("r.io/ml/x:v1", FACTS, NOW)
+    assert json.loads(path.read_text())["starts"]["r.io/ml/x:v1"][0] == 1
+    kept.close(NOW)
+    assert json.loads(path.read_text())["starts"]["r.io/ml/x:v1"][0] == 5
+
+
+async def test_an_image_that_the_node_starts_comes_back_by_itself(world, runtime, origin, faulty, name, tmp_path):
+    """Started twice, then removed as garbage collection would: it is had ready again, within its own budget."""
+    small = name.replace("ml/cuda", "ml/habit")
+    oci.push(origin.address, "ml/habit", ["v1"], oci.image([oci.generated(oci.MIB, 300)]))
+    here = world(history_file=tmp_path / "h.json", history_budget_gib=1.0)
+    await here.start()
+    await here.until(lambda _: True, "a first look")
+    await here.client.pull(small, None, lease="", handler="")
+    for number in range(2):
+        runtime.run_ctr("containers", "create", small, f"c{number}", "/true")
+
+    async def has_habit():
+        return here.engine._history.wanted(clock.SystemClock().utc())
+
+    await settled(has_habit, bool)
+    for number in range(2):
+        runtime.run_ctr("containers", "rm", f"c{number}")
+    runtime.run_ctr("images", "rm", "--sync", small)
+    for listed in runtime.run_ctr("images", "ls", "-q").split():
+        runtime.run_ctr("images", "rm", "--sync", listed)
+    report = await here.until(is_warm(here, small), "the image again")
+    assert here.image(small, report).is_wanted
