@@ -91,6 +91,20 @@ class Rejection:
     message: str
 
 
+def renew_seconds(nodes: int) -> float:
+    """Return how often each of that many nodes renews its lease: as a kubelet does, or 25 a second of them all.
+
+    >>> renew_seconds(4), renew_seconds(1000)
+    (10.0, 40.0)
+    """
+    return max(10.0, nodes / 25)
+
+
+def grace_seconds(nodes: int) -> float:
+    """Return after how long without a renewal the node controller may call one of them lost: five turns, as its default."""
+    return 5 * renew_seconds(nodes)
+
+
 def a_machine(name: str, devices: int) -> Machine:
     """Return a node whose device ids look like NVIDIA's and are the same in every run."""
     ids = tuple(f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{name}/{index}')}" for index in range(devices))

@@ -31,11 +31,7 @@ from hack.cluster import fakekubelet, pki
 
 RESOURCE = "nvidia.com/gpu"
 LEASE_NAMESPACE = "kube-node-lease"
-LEASE_SECONDS = 40  # the kubelet's default
 STATUS_SECONDS = 10.0  # the kubelet's status period, faults.md section 2
-RENEW_SECONDS = LEASE_SECONDS / 2
-"""A kubelet renews after a quarter. A thousand of them would keep this process busy with nothing else; the node controller
-calls a node lost after 50 s without a renewal."""
 AT_ONCE = 24  # requests in flight; more only queue up in an API server on two cores
 REGISTERING = 12  # nodes in the middle of it, so that the first one's lease does not wait for the last one's Node
 TRIES = 5
@@ -55,6 +51,7 @@ class Fleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._posting: set[str] = set()
         self._registered = 0
+        self._renew_seconds = fakekubelet.renew_seconds(len(self._machines))
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._registering = asyncio.Semaphore(REGISTERING)
         self.ready = asyncio.Event()
@@ -76,7 +73,7 @@ class Fleet:
             self.ready.set()
             log.info("%d nodes registered", self._registered)
         while True:
-            await asyncio.sleep(RENEW_SECONDS)
+            await asyncio.sleep(self._renew_seconds)
             await self._renew_lease(machine.name)
 
     async def _register(self, machine: fakekubelet.Machine) -> None:
@@ -88,7 +85,8 @@ class Fleet:
         uid = created.metadata.uid if created is not None else ""
         owner = {"apiVersion": "v1", "kind": "Node", "name": machine.name, "uid": uid}
         metadata = {"name": machine.name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner] * bool(uid)}
-        spec = {"holderIdentity": machine.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": _now_micro()}
+        duration = round(4 * self._renew_seconds)  # as a kubelet's 40 s
+        spec = {"holderIdentity": machine.name, "leaseDurationSeconds": duration, "renewTime": _now_micro()}
         lease: Any = coordination_v1.Lease.from_dict({"metadata": metadata, "spec": spec})
         await self._send(lambda: self._client.create(lease))
 
@@ -119,7 +117,9 @@ class Fleet:
                 annotations = node.metadata.annotations or {}
                 lost = int(annotations.get(fakekubelet.LOST, "0"))
                 if lost != machine.lost:
-                    self._machines[machine.name] = fakekubelet.lose(machine, lost, is_unnoticed=annotations.get(fakekubelet.UNNOTICED) == "true")
+                    self._machines[machine.name] = fakekubelet.lose(
+                        machine, lost, is_unnoticed=annotations.get(fakekubelet.UNNOTICED) == "true"
+                    )
                 is_due = lost != machine.lost or not fakekubelet.is_ready(node)
                 if is_due and machine.name not in self._posting:
                     self._posting.add(machine.name)

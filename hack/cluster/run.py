@@ -20,7 +20,20 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hack.cluster import assets, build, extensions, flags, grants, layout, nodefiles, parts, pki, realnode, versions
+from hack.cluster import (
+    assets,
+    build,
+    extensions,
+    fakekubelet,
+    flags,
+    grants,
+    layout,
+    nodefiles,
+    parts,
+    pki,
+    realnode,
+    versions,
+)
 from hack.cluster.parts import Part
 
 READY_SECONDS = 90.0  # a start takes seconds; CI machines with other work on both cores have needed more
@@ -143,13 +156,16 @@ class _Starting:
 
     def start_control_plane(self, extra: Mapping[str, Sequence[str]]) -> None:
         for wave in WAVES:
-            self.launch(
-                {
-                    name: [str(self._binaries[name]), *flags.arguments(self._layout, name), *extra.get(name, ())]
-                    for name in wave
-                }
-            )
+            self.launch({name: [*self._command(name), *extra.get(name, ())] for name in wave})
             self.wait()
+
+    def _command(self, name: str) -> list[str]:
+        command = [str(self._binaries[name]), *flags.arguments(self._layout, name)]
+        grace = fakekubelet.grace_seconds(self.cluster.asked.nodes)
+        if name == "kube-controller-manager" and grace > fakekubelet.grace_seconds(0):
+            # Of many fake nodes each renews its lease more seldom than a kubelet does.
+            command.append(f"--node-monitor-grace-period={grace:.0f}s")
+        return command
 
     def start_extension(self, extension: extensions.Extension, manifests: pathlib.Path, ca: pki.Authority) -> None:
         arguments = extensions.install(self._layout, extension, manifests, ca)

@@ -1,6 +1,7 @@
 """What a fake kubelet decides, without an API server."""
 
 import hypothesis
+import pytest
 from hypothesis import strategies
 from lightkube.resources import core_v1
 
@@ -44,6 +45,13 @@ def test_a_lost_device_is_not_given_out_and_its_holder_keeps_it():
     assert machine.free == machine.devices[1:]
     status = fakekubelet.node_status(machine, RESOURCE, NOW)
     assert (status["capacity"][RESOURCE], status["allocatable"][RESOURCE]) == ("2", "1")
+
+
+@pytest.mark.parametrize(("status", "expected"), [("True", True), ("Unknown", False), ("False", False)])
+def test_whether_the_api_server_has_a_node_as_ready(status, expected):
+    conditions = [{"type": "Ready", "status": status}, {"type": "DiskPressure", "status": "False"}]
+    assert fakekubelet.is_ready(core_v1.Node.from_dict({"status": {"conditions": conditions}})) is expected
+    assert not fakekubelet.is_ready(core_v1.Node.from_dict({}))
 
 
 def test_how_long_a_pod_runs():

@@ -56,6 +56,19 @@ def test_nodes_are_ready_and_advertise_their_devices(client, wait_for):
     assert wait_for(ready, "nodes without taints")
 
 
+def test_a_node_that_was_called_lost_says_that_it_is_ready(client, wait_for):
+    """What the node controller writes where a lease came late; a kubelet that is well denies it at its next status pass."""
+    lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "no lease"}
+    client.patch(core.NodeStatus, "fake-0001", {"status": {"conditions": [lost]}}, patch_type=PatchType.STRATEGIC)
+
+    def said():
+        conditions = client.get(core.Node, "fake-0001").status.conditions
+        return [each.reason for each in conditions if each.type == "Ready"]
+
+    assert said() == ["NodeStatusUnknown"]
+    assert wait_for(lambda: said() == ["KubeletReady"], "the status period")
+
+
 def test_a_job_runs_to_completion(client, namespace, wait_for):
     template = core_v1.PodTemplateSpec(
         metadata=meta_v1.ObjectMeta(annotations={fakekubelet.RUN_SECONDS: "0.2"}),
