@@ -242,8 +242,9 @@ class Book(Register):
         return frozenset(waiting)
 
     def _adopt(self, record: GangRecord, orphan: Orphan | None, view: ClusterView, now: float) -> None:
-        if orphan is None:
-            orphan = recover.nothing(record.gang, self._next_lease_id(), now)
+        if orphan is None or not recover.is_whole(record.gang, orphan):
+            identifier = self._next_lease_id() if orphan is None else orphan.id
+            orphan = recover.running(record.gang, record.members, view, identifier, now)
         record = lifecycle.adopted(record, recover.lease(orphan, self.terms.term, view.version), now)
         for node, part in ((node, part) for node, parts in orphan.parts.items() for part in parts):
             for uid in part.pod_uids:

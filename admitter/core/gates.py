@@ -79,6 +79,8 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Inte
     hold = _noticed(scene, strikes.faded(hold, policy, scene.now))
     is_ours = record is not None and record.gang.request_id == hold.request_id
     holds = record is not None and record.state in _HOLDING and is_ours
+    if record is not None and record.lease is not None and record.is_taken_over and is_ours:
+        hold = seats.remembered(group, record, record.lease, hold, scene.now)
     if scene.maker is not None and not (holds and group.members) and _is_incomplete(group):
         hold, intents = deadlines.follow_paused(hold, record, scene.maker, policy, scene.now)
         if record is None or record.why is None or hold.paused is None:
@@ -92,7 +94,7 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Inte
         return hold, outcome
     if holds and hold.request_id:
         return _follow(scene, hold, policy)
-    ours = [member for member in group.members if _is_ours(member.pod, scene, policy)]
+    ours = _ours(scene, policy)
     if not ours:
         return hold, ()
     obstacle = _obstacle(group, hold, policy, scene.now)
@@ -164,6 +166,21 @@ def _is_ours(pod: KubePod, scene: Scene, policy: GatePolicy) -> bool:
     return policy.gate in pod.gates or seats.lease_of(pod) in scene.request_of
 
 
+def _ours(scene: Scene, policy: GatePolicy) -> list[GroupMember]:
+    """Return the members that are asked for: those that are held, or that an earlier leader let go.
+
+    A gang that runs whole under a lease that nobody knows any more (its agents were all restarted) is asked for too: without
+    a record of it the queue would not know whom the next gang waits for.
+    """
+    members = scene.group.members
+    ours = [member for member in members if _is_ours(member.pod, scene, policy)]
+    if ours or not all(
+        seats.lease_of(each.pod) and each.pod.node and strikes.has_started(each.pod) for each in members
+    ):
+        return ours
+    return list(members)
+
+
 def _ask(scene: Scene, hold: Hold, policy: GatePolicy, ours: Sequence[GroupMember]) -> tuple[Hold, tuple[Intent, ...]]:
     """Put the group to the queue, or tell what the queue says."""
     group, record = scene.group, scene.record
@@ -179,7 +196,18 @@ def _ask(scene: Scene, hold: Hold, policy: GatePolicy, ours: Sequence[GroupMembe
     hold = dataclasses.replace(hold, request_id=request_id)
     if record is None or record.state is GangState.ENDED:
         born = [scene.born[member.pod.uid] for member in ours if member.pod.uid in scene.born]
-        return hold, (Open(gang=asked.gang, asked_at=max(born) if len(born) == len(ours) else None),)
+        opened = Open(gang=asked.gang, asked_at=max(born) if len(born) == len(ours) else None)
+        there = [
+            Member(
+                podset=asked.podset_of[each.pod.uid],
+                uid=each.pod.uid,
+                node=each.pod.node,
+                started_at=scene.began.get(each.pod.uid),
+            )
+            for each in ours
+            if each.pod.node and each.pod.uid in asked.podset_of and strikes.has_started(each.pod)
+        ]
+        return hold, (opened, *(Join(member=member) for member in there))
     if record.gang != asked.gang:
         # Pods were replaced while it waited: the old question is nobody's any more.
         return hold, _withdrawal(record, "its pods have changed")

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from admitter.core import explain
 from admitter.model.decision import Explanation
-from admitter.model.gang import Gang
+from admitter.model.gang import Gang, Member
 from admitter.model.lease import Lease, NodeLease, Placement
 from admitter.model.nodecapacity import ClusterView
 
@@ -93,9 +93,29 @@ def claimed(orphans: Mapping[str, Orphan], gang: Gang) -> Orphan | None:
     )
 
 
-def nothing(gang: Gang, identifier: str, now: float) -> Orphan:
-    """Return what a gang has of which no agent holds a lease any more."""
-    return Orphan(id=identifier, gang=gang.full_name, request_id=gang.request_id, parts={}, heard_at=now)
+def running(gang: Gang, members: Iterable[Member], view: ClusterView, identifier: str, now: float) -> Orphan:
+    """Return what a gang has of which no agent holds a lease any more: what its pods were given, as their nodes count them."""
+    units = {podset.name: podset.units_per_pod for podset in gang.podsets}
+    uids: dict[tuple[str, str, str], list[str]] = {}
+    for member in members:
+        state = view.nodes.get(member.node)
+        for resource, report in state.report.resources.items() if state is not None else ():
+            if member.podset in units and any(pod.uid == member.uid for pod in report.counted):
+                uids.setdefault((member.node, resource, member.podset), []).append(member.uid)
+    parts: dict[str, tuple[NodeLease, ...]] = {}
+    for (node, resource, podset), found in sorted(uids.items()):
+        part = NodeLease(
+            id=identifier,
+            gang=gang.full_name,
+            resource=resource,
+            units=units[podset] * len(found),
+            pod_uids=tuple(sorted(found)),
+            request_id=gang.request_id,
+            podset=podset,
+            units_per_pod=units[podset],
+        )
+        parts[node] = (*parts.get(node, ()), part)
+    return Orphan(id=identifier, gang=gang.full_name, request_id=gang.request_id, parts=parts, heard_at=now)
 
 
 def fate(gang: Gang, orphan: Orphan | None, *, has_members: bool, is_running: bool, may_hear_more: bool) -> Fate:

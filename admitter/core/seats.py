@@ -18,6 +18,7 @@ from admitter.model.gang import Gang
 from admitter.model.group import Group, GroupMember
 from admitter.model.hold import GatePolicy, Hold, Seat
 from admitter.model.lease import Lease, Placement
+from admitter.model.record import GangRecord
 from muster.model import kube, labels
 from muster.model.reading import Known, Unknown
 
@@ -74,6 +75,17 @@ def take(
             if node:
                 seats[uid] = Seat(node=node, podset=podset, lease_id=lease.id, at=now)
     return seats
+
+
+def remembered(group: Group, record: GangRecord, lease: Lease, hold: Hold, now: float) -> Hold:
+    """Return what is remembered with the seats that pods had when the lease was taken over from an earlier term."""
+    live = {member.pod.uid: member.pod.node for member in group.members}
+    found = {
+        member.uid: Seat(node=member.node, podset=member.podset, lease_id=lease.id, at=now)
+        for member in record.members
+        if member.uid not in hold.seats and live.get(member.uid) == member.node
+    }
+    return dataclasses.replace(hold, seats={**found, **hold.seats}) if found else hold
 
 
 def _podset(member: GroupMember, group: Group, gang: Gang, owner_runtime: str, policy: GatePolicy) -> str:

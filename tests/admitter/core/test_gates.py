@@ -232,3 +232,29 @@ def test_the_queue_hears_of_refusals_and_when_they_are_forgotten():
 def test_what_a_group_asks_is_what_its_pods_say():
     group = a_group(PAIR)
     assert grouprequest.ask(group, group.members, opened(PAIR)[1].request_id).gang == opened(PAIR)[1]
+
+
+def test_a_gang_that_runs_under_a_lease_that_nobody_knows_is_asked_for_with_its_members():
+    pods = [running(a_pod(annotations={**a_pod().annotations, labels.LEASE.full: "t0-9"}), "n1")]
+    pods += [running(a_pod("trainer-1", annotations={**a_pod().annotations, labels.LEASE.full: "t0-9"}), "n2")]
+    hold, intents = gates.step(a_scene(pods), Hold(), POLICY)
+    assert kinds(intents) == [Open, Join, Join]
+    assert [(each.member.uid, each.member.node) for each in intents[1:]] == [
+        ("uid-trainer-0", "n1"),
+        ("uid-trainer-1", "n2"),
+    ]
+    members = tuple(each.member for each in intents[1:])
+    record = a_record(intents[0].gang, nodes=("n1", "n2"), members=members, is_taken_over=True)
+    hold, _ = gates.step(a_scene(pods, record), hold, POLICY)
+    assert {uid: seat.node for uid, seat in hold.seats.items()} == {"uid-trainer-0": "n1", "uid-trainer-1": "n2"}
+    again = a_pod("trainer-1", uid="again")
+    hold, intents = gates.step(a_scene([pods[0], again], record), hold, POLICY)
+    assert [(i.uid, i.nodes) for i in intents if isinstance(i, Release)] == [("again", ("n2",))]
+
+
+def test_a_pod_of_an_earlier_lease_is_not_taken_for_one_of_the_next():
+    pods, _, hold, record = released(PAIR, ("n1", "n2"))
+    straggler = running(a_pod(uid="old", annotations={**a_pod().annotations, labels.LEASE.full: "t0-9"}), "n1")
+    assert gates.step(a_scene([straggler, a_pod("trainer-1")]), Hold(), POLICY)[1][0].gang.pods == 1
+    _, intents = gates.step(a_scene([*pods, dataclasses.replace(straggler, name="old")], record), hold, POLICY)
+    assert not [intent for intent in intents if isinstance(intent, Join) and intent.member.uid == "old"]
