@@ -46,12 +46,8 @@ def main() -> int:
     )
     parser.add_argument("--keep", type=pathlib.Path, help="keep the programs' logs in this folder")
     arguments = parser.parse_args()
-    if arguments.hold and arguments.json:
-        parser.error("--hold has no steps to print with --json")
-    if arguments.hold and arguments.cluster:
-        parser.error("--hold and --cluster do not go together")
-    if arguments.images and (arguments.hold or arguments.cluster or arguments.keep):
-        parser.error("--images goes with none of --hold, --cluster and --keep")
+    if problem := _contradiction(arguments):
+        parser.error(problem)
     console = Console(stderr=arguments.json or arguments.images, highlight=False, soft_wrap=True)
     if arguments.images:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -85,6 +81,17 @@ def main() -> int:
     if arguments.json:
         print(json.dumps(_as_json(steps, ok=ok, problem=problem, seconds=time.monotonic() - began)), flush=True)
     return 0 if ok else 2 if problem else 1
+
+
+def _contradiction(arguments: argparse.Namespace) -> str:
+    """Return what does not go together, empty if all does."""
+    if arguments.hold and arguments.json:
+        return "--hold has no steps to print with --json"
+    if arguments.hold and arguments.cluster:
+        return "--hold and --cluster do not go together"
+    if arguments.images and (arguments.hold or arguments.cluster or arguments.keep):
+        return "--images goes with none of --hold, --cluster and --keep"
+    return ""
 
 
 def _unusable(folder: pathlib.Path) -> str:
