@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import random
 from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
 
 import grpc
 
@@ -174,7 +175,10 @@ class GangStream:
         """Keep a stream open until the gang has ended or is refused."""
         pauses = _Pauses()
         while not self._over.done():
-            call = self._stub.Admit(self._speech())
+            admit: Any = self._stub.Admit  # grpc-stubs knows requests as an iterator only.
+            call = admit()
+            # Not as an iterator of requests: gRPC leaves the task that waits for the next one behind when a stream breaks.
+            speaking = asyncio.create_task(self._speak(call))
             try:
                 async for message in call:
                     pauses.reset()
@@ -184,7 +188,9 @@ class GangStream:
                     self._refuse(Refused(error.code(), error.details() or ""))
                     return
             finally:
+                speaking.cancel()
                 call.cancel()
+                await asyncio.gather(speaking, return_exceptions=True)
             if not self._over.done():
                 await pauses.wait()
 
@@ -192,12 +198,13 @@ class GangStream:
         self._words.append(word)
         self._more.set()
 
-    async def _speech(self) -> AsyncIterator[admission_pb2.AdmitRequest]:
+    async def _speak(self, call: Any) -> None:
+        """Say everything from the start, until the call is over: who listens to it learns why."""
         said = 0
         while True:
             self._more.clear()
             while said < len(self._words):
-                yield self._words[said]
+                await call.write(self._words[said])
                 said += 1
             await self._more.wait()
 

@@ -28,15 +28,20 @@ _GPU_NODE = re.compile(r"nvidia\d+\Z")
 def read(dev_root: pathlib.Path, proc_root: pathlib.Path) -> Reading[tuple[planes.DeviceNode, ...]]:
     """Return the expected files and what is at their place."""
     try:
-        majors = _majors((proc_root / "devices").read_text())
-        there = os.listdir(dev_root)
+        return Known(_read(dev_root, proc_root))
     except (OSError, UnicodeDecodeError) as error:
+        # Of the driver's own directories too: those of MIG instances go while somebody cuts the GPU anew.
         return Unknown("Unreadable", str(error))
+
+
+def _read(dev_root: pathlib.Path, proc_root: pathlib.Path) -> tuple[planes.DeviceNode, ...]:
+    majors = _majors((proc_root / "devices").read_text())
+    there = os.listdir(dev_root)
     expected = {"nvidiactl": "nvidia", "nvidia-uvm": "nvidia-uvm", "nvidia-uvm-tools": "nvidia-uvm"}
     expected |= {f"nvidia{minor}": "nvidia" for minor in _minors(proc_root)}
     expected |= {name: "nvidia" for name in there if _GPU_NODE.match(name)}
     expected |= {f"nvidia-caps/nvidia-cap{minor}": "nvidia-caps" for minor in _mig_capabilities(proc_root)}
-    return Known(tuple(_node(dev_root, name, majors.get(kind)) for name, kind in sorted(expected.items())))
+    return tuple(_node(dev_root, name, majors.get(kind)) for name, kind in sorted(expected.items()))
 
 
 def _node(dev_root: pathlib.Path, name: str, major: int | None) -> planes.DeviceNode:

@@ -69,7 +69,11 @@ def read_module_version(proc_root: pathlib.Path, sysfs_root: pathlib.Path) -> Re
 def read_uuids(proc_root: pathlib.Path) -> dict[str, str]:
     """Return the UUIDs that the kernel module knows, by bus address: it keeps them for a GPU that NVML cannot open."""
     known = {}
-    for path in (proc_root / "driver/nvidia/gpus").glob("*/information"):
+    try:
+        paths = tuple((proc_root / "driver/nvidia/gpus").glob("*/information"))
+    except OSError:
+        return {}  # The driver was unloaded between two looks at the directory.
+    for path in paths:
         try:
             text = path.read_text(errors="replace")
         except OSError:

@@ -60,6 +60,23 @@ async def test_what_was_said_is_said_again_to_an_admitter_that_starts_anew(town)
                 assert isinstance(await hear(states, Started), Started)
 
 
+async def test_a_stream_that_breaks_leaves_no_task_behind(town):
+    """A gang that waits for days sees many admitters."""
+    async with contextlib.AsyncExitStack() as lasting:
+        async with town.admitter() as (_, address):
+            admitter = await lasting.enter_async_context(town.client(address))
+            gang = await lasting.enter_async_context(admitter.admit(a_gang()))
+            await hear(gang.states(), Waiting)
+            before = len(asyncio.all_tasks())
+        await asyncio.sleep(0.5)  # Tries to come back go on meanwhile, and fail.
+        for _ in range(400):
+            if len(asyncio.all_tasks()) <= before:
+                break
+            await asyncio.sleep(0.05)
+        assert [task for task in asyncio.all_tasks() if "request_iterator" in repr(task)] == []
+        assert len(asyncio.all_tasks()) <= before
+
+
 async def test_a_wrong_certificate_is_not_tried_again(town):
     async with town.admitter() as (_, address), client.connect(address, town.world.node("n1")) as admitter:
         with pytest.raises(client.Refused) as caught:

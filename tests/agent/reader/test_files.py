@@ -3,6 +3,7 @@
 import datetime
 import doctest
 import json
+import os
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,37 @@ def test_device_files_of_mig_instances(tmp_path):
     state = fakenvml.with_instances(fakenvml.profile("dgx-a100", node="n1"), 0, (("1g.10gb", 0),))
     host.make(tmp_path, state)
     assert sum(path.startswith("/dev/nvidia-caps/nvidia-cap") for path in nodes(tmp_path)) == 2
+
+
+def vanishing(monkeypatch, folder):
+    """Have a folder go in the moment in which somebody looks into it."""
+    look = os.scandir
+
+    def vanish(path="."):
+        if str(path) == str(folder) and folder.exists():
+            folder.rename(folder.parent.parent / f"{folder.name}-gone")
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+
+
+def test_mig_files_that_go_while_they_are_read_make_the_plane_unknown(tmp_path, monkeypatch):
+    """Somebody cuts the GPU anew; the next cycle reads what is there then."""
+    instance = tmp_path / "proc/driver/nvidia/capabilities/gpu2/mig/gi7"
+    (instance / "ci0").mkdir(parents=True)
+    (tmp_path / "proc/devices").write_text("Character devices:\n195 nvidia\n")
+    (tmp_path / "dev").mkdir()
+    vanishing(monkeypatch, instance)
+    assert isinstance(device_nodes.read(tmp_path / "dev", tmp_path / "proc"), Known | Unknown)
+    assert not instance.exists()
+
+
+def test_a_driver_that_goes_while_its_gpus_are_listed_names_none(tmp_path, monkeypatch):
+    gpus = tmp_path / "driver/nvidia/gpus"
+    gpus.mkdir(parents=True)
+    vanishing(monkeypatch, gpus)
+    assert library.read_uuids(tmp_path) == {}
+    assert not gpus.exists()
 
 
 def test_the_kubelet_and_the_plugin(root):
