@@ -28,6 +28,9 @@ BASES = (
     "daemonset/profiles/no-host-pid",
     "daemonset/profiles/injection-host-pid",
     "daemonset/profiles/injection",
+    "daemonset/profiles/no-checkpoint",
+    "daemonset/profiles/no-api-server",
+    "daemonset/profiles/least",
     "daemonset/profiles/warmer",
 )
 

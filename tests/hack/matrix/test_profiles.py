@@ -90,7 +90,24 @@ MANIFESTS = {
     "no-host-pid": "daemonset/profiles/no-host-pid",
     "injection-host-pid": "daemonset/profiles/injection-host-pid",
     "injection": "daemonset/profiles/injection",
+    "no-checkpoint": "daemonset/profiles/no-checkpoint",
+    "no-api-server": "daemonset/profiles/no-api-server",
+    "least": "daemonset/profiles/least",
 }
+
+
+def test_every_profile_can_be_deployed():
+    assert MANIFESTS.keys() == {profile.name for profile in profiles.PROFILES}
+
+
+@pytest.mark.parametrize("name", ["no-api-server", "least"])
+def test_agents_alone_leave_nothing_of_the_admitter(name):
+    objects = check_manifests.render(check_manifests.ROOT / MANIFESTS[name])
+    assert sorted((item["kind"], item["metadata"]["name"]) for item in objects) == [
+        ("DaemonSet", "muster-agent"),
+        ("Namespace", "muster-system"),
+        ("ServiceAccount", "muster-agent"),
+    ]
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
