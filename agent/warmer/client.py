@@ -123,8 +123,7 @@ class Client:
 
     async def version(self) -> str:
         """Return containerd's version."""
-        answer = await self._call(self._version.Version, empty_pb2.Empty())
-        return str(answer.version)
+        return str((await self._call(self._version.Version, empty_pb2.Empty())).version)
 
     async def plugins(self) -> tuple[Plugin, ...]:
         """Return the plugins that loaded."""

@@ -6,7 +6,8 @@ alone: in the field a cold pull is slower still.
 
 Keys: cold_s: pull and first process. prepulled_s, shadow_s: the same once the warmer has been there, as a visible image and
 as a shadow. small_pull_ratio_*: a small pull of the kubelet's beside our pull of the large image, by that pull alone, with
-the warmer (which yields) and without (a bare pull). bytes_lost_*: what a pull that is cancelled half-way fetches twice.
+the warmer (which yields) and without (a bare pull). bytes_lost_*: what a pull that is cancelled half-way fetches twice:
+without a lease, of ours (with_lease), and of the runtime's own under our lease (visible). lazy_s: mounted by stargz.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import grpc
 
 from agent.warmer.client import Client
 from hack.bench import footprint, running
-from hack.images import oci, process, proxy, registry, runtime
+from hack.images import estargz, lazy, oci, process, proxy, registry, runtime
 from muster.model import pbform, warmth
 from muster.pb.muster.warmer.v1 import warmer_pb2, warmer_pb2_grpc
 
@@ -71,9 +72,9 @@ class Bench:
         return f"{self.door.address}/ml/small{number}:v1"
 
     @contextlib.contextmanager
-    def node(self, name: str) -> Iterator[runtime.Containerd]:
+    def node(self, name: str, snapshotter: tuple[str, pathlib.Path] | None = None) -> Iterator[runtime.Containerd]:
         """Start a fresh containerd; its folder goes afterwards, an image takes three times its size."""
-        made = runtime.Containerd(self.folder / name, self.binary)
+        made = runtime.Containerd(self.folder / name, self.binary, proxy_snapshotter=snapshotter)
         made.trust(self.door.address)
         made.start()
         try:
@@ -89,9 +90,13 @@ def push_images(folder: pathlib.Path, address: str, mib: int) -> oci.Image:
     source.write_text(_TRUE)
     subprocess.run(["cc", "-static", "-Os", "-s", "-o", program, source], check=True)
     first = oci.of_files({"true": program.read_bytes()})
-    layers = [oci.generated(2 * mib * oci.MIB // LAYERS, seed) for seed in range(LAYERS)]
+    sizes = 2 * mib * oci.MIB // LAYERS
+    layers = [oci.generated(sizes, seed) for seed in range(LAYERS)]
     big = oci.image([first, *layers])
     oci.push(address, "ml/cuda", ["v1"], big)
+    lazily = [estargz.of_files({"true": program.read_bytes()})]
+    lazily += [estargz.of_files(oci.generated_files(sizes, seed)) for seed in range(LAYERS)]
+    oci.push(address, "ml/lazy", ["v1"], oci.image(lazily))
     oci.push(address, "ml/true", ["v1"], oci.image([first]))
     for number in range(1 + 2 * ROUNDS):
         layer = oci.generated(2 * SMALL_MIB * oci.MIB, 1000 + number)
@@ -100,13 +105,15 @@ def push_images(folder: pathlib.Path, address: str, mib: int) -> oci.Image:
 
 
 @contextlib.contextmanager
-def warmer(node: runtime.Containerd, image: str, mode: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the warmer's program on a node."""
+def warmer(node: runtime.Containerd, image: str, mode: str, door: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """Run the warmer's program on a node, with one image listed, or none; `door`: the registry that hints may name."""
     wanted = node.folder / "list.json"
-    wanted.write_text(json.dumps({"budget_bytes": 10**12, "images": [{"image": image, "mode": mode}]}))
+    listed = [{"image": image, "mode": mode}] if image else []
+    wanted.write_text(json.dumps({"budget_bytes": 10**12, "images": listed}))
     command = [sys.executable, "-m", "agent.main", "warm", "--exit-with-parent", "true"]
     command += ["--socket", str(node.folder / "w.sock"), "--containerd-socket", str(node.socket)]
     command += ["--list", str(wanted), "--registry-hosts-dir", str(node.registries)]
+    command += ["--hint-registries", door] if door else []
     with (node.folder / "warmer.log").open("wb") as log:
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
     try:
@@ -156,10 +163,10 @@ async def pull(node: runtime.Containerd, image: str) -> float:
     return time.monotonic() - started
 
 
-async def start(node: runtime.Containerd, image: str, name: str) -> float:
+async def start(node: runtime.Containerd, image: str, name: str, snapshotter: str = "overlayfs") -> float:
     """Pull as the kubelet does and run the first process; return the seconds."""
     seconds, started = await pull(node, image), time.monotonic()
-    node.run_ctr("run", "--rm", "--snapshotter", "overlayfs", image, name, "/true")
+    node.run_ctr("run", "--rm", "--snapshotter", snapshotter, image, name, "/true")
     return seconds + time.monotonic() - started
 
 
@@ -190,6 +197,36 @@ async def starts(bench: Bench) -> dict[str, float | dict[str, float]]:
         "ratio": round(cold / prepulled, 1),
         "warmer": {"pss_mib": round(pss, 1), "alone_mib": round(alone, 1)},
     }
+
+
+async def hinted(bench: Bench) -> dict[str, float]:
+    """Measure from an admitter's hint to an unpacked image."""
+    name = f"{bench.door.address}/ml/cuda@{bench.image.root.digest}"
+    with bench.node("hinted") as node, warmer(node, "", "", bench.door.address):
+        while not (node.folder / "w.sock").exists():  # noqa: ASYNC110 -- another process makes it
+            await asyncio.sleep(0.05)
+        told = time.monotonic()
+        async with grpc.aio.insecure_channel(f"unix:{node.folder}/w.sock") as channel:
+            stub = warmer_pb2_grpc.WarmerServiceStub(channel)
+            await stub.Tell(warmer_pb2.TellRequest(hints=[warmer_pb2.Hint(reference=name)]))
+        await until_held(node, warmth.Hold.VISIBLE)
+    return {"hint_to_warm_s": round(time.monotonic() - told, 2)}
+
+
+async def lazily(bench: Bench) -> dict[str, float | None]:
+    """Measure pull and first process of the image as eStargz, mounted lazily; null where there is no stargz daemon."""
+    binary = lazy.built()
+    if binary is None:
+        return {"lazy_s": None}
+    daemon = lazy.Stargz(bench.folder / "stargz", binary)
+    daemon.start()
+    try:
+        with bench.node("lazy", (lazy.NAME, daemon.socket)) as node:
+            first, image = (f"{bench.door.address}/ml/{name}:v1" for name in ("true", "lazy"))
+            await start(node, first, "first", lazy.NAME)
+            return {"lazy_s": round(await start(node, image, "lazy", lazy.NAME), 3)}
+    finally:
+        daemon.stop()
 
 
 async def small_pulls(bench: Bench) -> dict[str, float]:
@@ -279,7 +316,7 @@ def main() -> int:
             "containerd": ".".join(map(str, runtime.version_of(binary))),
             "image_mib": round(bench.total_bytes / oci.MIB),
         }
-        for part in (starts, losses, small_pulls):
+        for part in (starts, hinted, lazily, losses, small_pulls):
             figures |= asyncio.run(part(bench))
             print(json.dumps(figures), file=sys.stderr, flush=True)
         print(json.dumps(figures, sort_keys=True))

@@ -62,13 +62,18 @@ class Image:
 
 
 def generated(unpacked_bytes: int, seed: int) -> Layer:
-    """Return a layer of pseudo-random files; half of each file repeats, so that it compresses two to one."""
+    """Return a layer of pseudo-random files."""
+    return of_files(generated_files(unpacked_bytes, seed))
+
+
+def generated_files(unpacked_bytes: int, seed: int) -> dict[str, bytes]:
+    """Return pseudo-random files; half of each repeats, so that it compresses two to one."""
     source = random.Random(seed)
     files = {}
     for number, start in enumerate(range(0, unpacked_bytes, _FILE_BYTES)):
         half = min(_FILE_BYTES, unpacked_bytes - start) // 2
         files[f"opt/part{seed}/file{number}"] = source.randbytes(half) + b"\0" * half
-    return of_files(files)
+    return files
 
 
 def of_files(files: Mapping[str, bytes], *, mode: int = 0o755) -> Layer:
