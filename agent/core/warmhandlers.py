@@ -21,7 +21,7 @@ _MOST = 100
 def default_of(configuration: str, place: str, folders: Mapping[str, str]) -> str:
     """Return the default snapshotter; empty: nobody says. `folders`: snapshotter -> where it keeps its images.
 
-    >>> default_of("{}", "/root/io.containerd.snapshotter.v1.overlayfs", {"overlayfs": ""})
+    >>> default_of("{}", "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs", {"overlayfs": ""})
     'overlayfs'
     """
     told = _containerd(configuration).get("snapshotter")
