@@ -28,6 +28,8 @@ class Place:
     arrival: int
     asked_at: float
     left_at: float
+    keeps_turn: bool
+    """It only waited: what was given and refused, or given back, is kept for nobody."""
 
 
 class Places:
@@ -38,11 +40,11 @@ class Places:
         self._kept: dict[str, collections.OrderedDict[tuple[str, int], Place]] = {}
         """By namespace; in it in the order in which they were left."""
 
-    def keep(self, gang: Gang, arrival: int, asked_at: float, now: float) -> None:
+    def keep(self, gang: Gang, arrival: int, asked_at: float, now: float, *, keeps_turn: bool = True) -> None:
         """Remember where a gang stood that is withdrawn now."""
         mine = self._kept.setdefault(gang.namespace, collections.OrderedDict())
         mine.pop(_key(gang), None)
-        mine[_key(gang)] = Place(gang=gang, arrival=arrival, asked_at=asked_at, left_at=now)
+        mine[_key(gang)] = Place(gang=gang, arrival=arrival, asked_at=asked_at, left_at=now, keeps_turn=keeps_turn)
         while len(mine) > self._policy.places_per_namespace:
             mine.popitem(last=False)
 
@@ -56,7 +58,8 @@ class Places:
         """Yield the questions of gangs that left a moment ago; `present` are the names that have asked again since."""
         for mine in self._kept.values():
             for place in mine.values():
-                if now - place.left_at <= self._policy.away_seconds and place.gang.full_name not in present:
+                is_recent = place.keeps_turn and now - place.left_at <= self._policy.away_seconds
+                if is_recent and place.gang.full_name not in present:
                     yield Ask(gang=place.gang, arrival=place.arrival, asked_at=place.asked_at, is_away=True)
 
     def forget(self, now: float) -> None:

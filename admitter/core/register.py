@@ -118,7 +118,8 @@ class Register:
         if record.lease is not None:
             self.estate.close(record.lease.id)
         if record.state is GangState.WAITING or not has_run:
-            self.places.keep(record.gang, record.arrival, record.timeline.asked.at, now)
+            only_waited = record.state is GangState.WAITING and record.standing.may_reserve
+            self.places.keep(record.gang, record.arrival, record.timeline.asked.at, now, keeps_turn=only_waited)
         return self._keep(lifecycle.ended(record, reason, detail, now))
 
     def _keep(self, record: GangRecord) -> GangRecord:

@@ -94,6 +94,17 @@ def test_nobody_takes_what_was_gathered_in_the_moment_between_two_tries():
     assert book.records["team-a/small"].state is GangState.LEASED, "who does not come back keeps nothing"
 
 
+def test_nothing_is_kept_for_a_gang_whose_place_was_refused():
+    """It keeps its place in the queue, and others may have the units meanwhile."""
+    book = a_book()
+    book.open(a_gang(gpus=4), "client", NOW)
+    book.decide(FULL, NOW)
+    book.end("team-a/train", "node n1: UnexpectedAdmissionError", NOW + 2, has_run=False)
+    book.open(a_gang(name="other", gpus=4), "client", NOW + 2)
+    book.decide(FULL, NOW + 2)
+    assert book.records["team-a/other"].state is GangState.LEASED
+
+
 @given(
     tries=st.lists(
         st.tuples(st.integers(0, 5), st.integers(1, 2), st.floats(0.1, 45), st.floats(0, 5)), min_size=1, max_size=60
