@@ -20,7 +20,8 @@ from lightkube.types import CascadeType, PatchType
 from admitter.core import notstarted
 from admitter.model.cluster import KubePod
 from admitter.publish import podconditions
-from hack.cluster import grants, image, parts, realnode, run
+from hack.cluster import deviceplugin, grants, image, parts, realnode, run
+from hack.fakenode import sockets
 from muster.model import kube, labels
 from muster.pb.kubelet.podresources.v1 import podresources_pb2 as pb
 from muster.pb.kubelet.podresources.v1 import podresources_pb2_grpc as rpc
@@ -132,13 +133,22 @@ def test_a_pod_gets_a_device_and_pod_resources_shows_it(real, pod):
     assert {device for entry in checkpoint["PodDeviceEntries"] for ids in entry["DeviceIDs"].values() for device in ids}
 
 
+def has_stream(real):
+    """Return whether the kernel shows a stream of this kubelet's to its plugin, as agent/reader/sockets.py looks for one."""
+    socket = str(real.node.plugins / deviceplugin.ENDPOINT)
+    rows = [line.split() for line in sockets.kernel_table(real.node.folder).splitlines()]
+    return any(row[5] == "03" and row[-1] == socket for row in rows if len(row) == 8)
+
+
 def test_a_plugin_that_dies_leaves_capacity_and_takes_allocatable(real, admin, pod, wait_for):
-    """S2: N/0 at once; the pod keeps its devices in List, and GetAllocatableResources is empty."""
+    """S2: N/0 at once; the pod keeps its devices in List, and GetAllocatableResources is empty. The stream's end is seen."""
     pod("one", 1)
     now = run.read(real.folder)
+    assert wait_for(lambda: has_stream(real), "the kubelet's stream")
     parts.stop(now.part("deviceplugin"))
     try:
         assert wait_for(lambda: numbers(admin) == (str(DEVICES), "0"), "N/0")
+        assert not has_stream(real)
         allocatable, held = ask(real)
         assert (allocatable, len(held["one"])) == (set(), 1)
     finally:
