@@ -54,6 +54,7 @@ class GateSettings(QueueSettings):
             gates_before=frozenset(self.gates_before),
             devices=frozenset(self.lease_resources),
             bind_patience_seconds=self.bind_patience_seconds,
+            pull_patience_seconds=self.pull_patience_seconds,
             strike_seconds=self.strike_seconds,
         )
 

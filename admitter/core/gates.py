@@ -60,6 +60,7 @@ class Scene:
     """UID -> the topmost object that makes the pod."""
     owner_runtime: str = ""
     """`muster.dev/max-runtime` of that object."""
+    handlers: Mapping[str, str] = codec.mapping()
     born: Mapping[str, float] = codec.mapping()
     """UID -> when the pod was made, by the admitter's monotonic clock."""
     began: Mapping[str, float] = codec.mapping()
@@ -186,7 +187,14 @@ def _ask(scene: Scene, hold: Hold, policy: GatePolicy, ours: Sequence[GroupMembe
     group, record = scene.group, scene.record
     known = sorted({lease for member in ours if (lease := seats.lease_of(member.pod)) in scene.request_of})
     request_id = scene.request_of[known[0]] if known else _request_id(ours)
-    asked = grouprequest.ask(group, ours, request_id, owner_runtime=scene.owner_runtime, devices=policy.devices)
+    asked = grouprequest.ask(
+        group,
+        ours,
+        request_id,
+        owner_runtime=scene.owner_runtime,
+        devices=policy.devices,
+        handlers=scene.handlers,
+    )
     if not isinstance(asked, grouprequest.Asked):
         told = Told(reason=HoldReason.INVALID_GANG, summary="; ".join(asked)[:512])
         return _tell(hold, told, _withdrawal(record, told.summary))
@@ -222,6 +230,9 @@ def _wait(
     scene: Scene, hold: Hold, policy: GatePolicy, why: Explanation, intents: tuple[Intent, ...]
 ) -> tuple[Hold, tuple[Intent, ...]]:
     """Tell why it waits, and stop the clock that runs meanwhile."""
+    if not any(policy.gate in member.pod.gates for member in scene.group.members):
+        # It runs, and only its record waits to be found again.
+        return hold, intents
     hold, clock = deadlines.hold_clock(scene.group, hold, scene.deadline, policy, scene.now)
     match clock:
         case Told():

@@ -56,6 +56,7 @@ def assemble(
         request_of=known,
         owners=owners,
         owner_runtime=_runtime(single, workloads),
+        handlers=workloads.handlers,
         born=_known({pod.uid: moment.of(pod.created_at) for pod in pods}),
         began=_known({pod.uid: moment.of(pod.started_at) for pod in pods}),
         self_block=_self_block(group, record, policy, bound) if waits else "",

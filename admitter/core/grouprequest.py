@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 
 from admitter.core import request
 from admitter.model.cluster import KubePod
+from admitter.model.content import Content
 from admitter.model.gang import Gang
 from admitter.model.group import Group, GroupMember
-from muster.model import labels
+from muster.model import codec, labels
 from muster.pb.muster.v1 import admission_pb2
 
 VENDOR = "nvidia.com/"
@@ -78,8 +79,9 @@ def ask(
     *,
     owner_runtime: str = "",
     devices: frozenset[str] = frozenset(),
+    handlers: Mapping[str, str] = codec.EMPTY,
 ) -> Asked | tuple[str, ...]:
-    """Return the request for the held members, or what is wrong with it, sorted."""
+    """Return the request for the held members, or what is wrong with it, sorted; `handlers` by RuntimeClass."""
     problems = []
     shapes: dict[str, list[tuple[Shape, list[KubePod]]]] = {}
     for member in held:
@@ -103,12 +105,29 @@ def ask(
     if problems:
         return tuple(sorted(set(problems)))
     podsets = tuple(
-        dataclasses.replace(podset, requests=dict(shape.beside), constraints=shape.pod.constraints)
-        for podset, (_, shape, _) in zip(gang.podsets, named, strict=True)
+        dataclasses.replace(
+            podset,
+            requests=dict(shape.beside),
+            constraints=shape.pod.constraints,
+            content=_content(pods, handlers),
+        )
+        for podset, (_, shape, pods) in zip(gang.podsets, named, strict=True)
     )
     return Asked(
         gang=dataclasses.replace(gang, podsets=podsets),
         podset_of={pod.uid: name for name, _, pods in named for pod in pods},
+    )
+
+
+def _content(pods: Sequence[KubePod], handlers: Mapping[str, str]) -> Content:
+    """Return what the pods of a podset start from, all of it."""
+    images = {image for pod in pods for image in (*pod.images, *pod.init_images)} - {""}
+    secrets = {name for pod in pods for name in pod.pull_secrets} - {""}
+    name = pods[0].runtime_class
+    return Content(
+        images=tuple(sorted(images)[: request.MAX_IMAGES]),
+        handler=handlers.get(name) if name else "",
+        pull_secrets=tuple(sorted(secrets)),
     )
 
 

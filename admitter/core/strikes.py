@@ -5,7 +5,8 @@ gang is bound, the way back: the lease is given up and the pods go back through 
 
 Invariants: a refusal is counted once. While one pod of the gang is bound its pods are left where they are (design.md section
 6, never destroy work); the lease is given up all the same when a node refused, and whoever comes in the place of the
-refused pod is placed anew, around those that run. Each strike of the same party for the same reason doubles the delay, up to
+refused pod is placed anew, around those that run. A gang of which a member cannot pull for long is sent back only if none of
+its containers has started. Each strike of the same party for the same reason doubles the delay, up to
 a bound; all are forgotten some time after the last one, or when the gang has started.
 
 Not here: what a broken promise means for the node (trust.py).
@@ -32,6 +33,10 @@ REJECTIONS = frozenset(
     }
 )
 """`status.reason` of a pod that the kubelet refused; `OutOf<resource>` beside these (faults.md section 1, admission.md 6)."""
+PULL_FAILURES = frozenset(
+    {"ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "RegistryUnavailable"}
+)
+"""Reasons of a container that waits for an image which does not come (the kubelet's pkg/kubelet/images)."""
 DEFAULT_SCHEDULER = "default-scheduler"
 _HELD = "SchedulingGated"
 
@@ -41,13 +46,15 @@ def judge(
 ) -> tuple[Hold, tuple[Intent, ...]]:
     """Count what was refused since the last look; `owners` by UID."""
     rejected, unbound = _rejected(group, hold), _unbound(group, hold, policy, now)
-    strikes = (*rejected, *unbound)
+    live = [member.pod for member in group.members if member.pod.uid in hold.seats]
+    unpulled = _unpulled(live, group, hold, policy, now)
+    strikes = (*rejected, *unbound, *unpulled)
     if not strikes:
         return hold, ()
     hold = struck(hold, policy, now, strikes)
-    live = [member.pod for member in group.members if member.pod.uid in hold.seats]
     # A pod that is bound may start at any moment, and be deleted by whoever still believes that it has not.
     is_placed = any(pod.node for pod in live) or any(has_started(pod) for pod in group.ended if pod.uid in hold.seats)
+    is_placed = is_placed and not unpulled
     if is_placed and not rejected:
         return hold, strikes
     detail = "; ".join(strike.blame for strike in strikes)[:512]
@@ -125,6 +132,30 @@ def _rejected(group: Group, hold: Hold) -> list[Strike]:
         for pod in group.ended
         if pod.uid in hold.seats and pod.uid not in hold.blamed and is_rejection(pod)
     ]
+
+
+def _unpulled(live: Iterable[KubePod], group: Group, hold: Hold, policy: GatePolicy, now: float) -> list[Strike]:
+    """Return the members that cannot pull, if none of the gang has started: a gang that runs is never sent back."""
+    pods = [*live, *(pod for pod in group.ended if pod.uid in hold.seats)]
+    if any(has_started(pod) for pod in pods):
+        return []
+    strikes = []
+    for pod in pods:
+        waiting = (each for each in pod.containers if each.state is kube.ContainerState.WAITING)
+        stuck = next((each for each in waiting if each.reason in PULL_FAILURES), None)
+        is_late = now - hold.seats[pod.uid].at > policy.pull_patience_seconds
+        if stuck is not None and pod.node and is_late and not pod.is_finished:
+            # The registry's fault as likely as the node's: no node is blamed.
+            strikes.append(
+                Strike(
+                    party=f"image pull on {pod.node}",
+                    reason=stuck.reason,
+                    detail=stuck.message[:256],
+                    uid=pod.uid,
+                    lease_id=hold.seats[pod.uid].lease_id,
+                )
+            )
+    return strikes
 
 
 def _unbound(group: Group, hold: Hold, policy: GatePolicy, now: float) -> list[Strike]:

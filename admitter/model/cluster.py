@@ -140,6 +140,11 @@ class KubePod:
     """Their `requests` hold extended resources only."""
     images: tuple[str, ...] = ()
     """Of its app containers, as the spec names them."""
+    init_images: tuple[str, ...] = ()
+    """Of its init containers and sidecars."""
+    runtime_class: str = ""
+    pull_secrets: tuple[str, ...] = ()
+    """Names of its image pull secrets, sorted."""
     restarts: int = 0
     """Of its app containers, together."""
     serves_devices: bool = False

@@ -93,6 +93,8 @@ class Workloads:
     """By namespace/name, like the rest."""
     pod_groups: Mapping[str, PodGroup] = codec.mapping()
     coscheduling: Mapping[str, PodGroup] = codec.mapping()
+    handlers: Mapping[str, str] = codec.mapping()
+    """Name of a RuntimeClass -> its handler."""
     managed: frozenset[str] = frozenset()
     """Namespaces labelled `muster.dev/managed: "true"`."""
 

@@ -40,6 +40,8 @@ class GatePolicy:
     """Resources beside `nvidia.com/` that leases are held on."""
     bind_patience_seconds: float = 60.0
     """Released and not bound for so long: the gang is planned anew, if nothing of it has started."""
+    pull_patience_seconds: float = 600.0
+    """A member could not pull for so long since it was let go: the same, and nobody's node is blamed."""
     strike_seconds: float = 5.0
     """Delay after the first strike; doubles with each."""
     strike_max_seconds: float = 300.0

@@ -2,6 +2,8 @@
 
 In: an API server. Out: the newest `Workloads`, and whether everything that is served has been listed.
 
+RuntimeClasses are watched beside: they make a place better or worse, so nothing waits for them.
+
 Invariants: a kind that the cluster does not serve is an empty kind, and is looked for again from time to time. A number that
 an object does not say has the API's own default; an object that says nonsense is left out, so that its pods wait and say so.
 
@@ -16,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from lightkube import generic_resource
-from lightkube.resources import batch_v1, core_v1
+from lightkube.resources import batch_v1, core_v1, node_v1
 
 from admitter.model.cluster import Owner
 from admitter.model.group import Job, JobSet, PodGroup, ReplicatedJob, Workloads
@@ -39,6 +41,14 @@ class Namespace(NamedTuple):
     is_managed: bool
 
 
+class Runtime(NamedTuple):
+    """A RuntimeClass; it is in no namespace."""
+
+    namespace: str
+    name: str
+    handler: str
+
+
 class WorkloadWatch:
     """Belongs to one event loop."""
 
@@ -48,16 +58,18 @@ class WorkloadWatch:
         self._pod_groups: dict[str, PodGroup] = {}
         self._coscheduling: dict[str, PodGroup] = {}
         self._namespaces: dict[str, Namespace] = {}
+        self._runtimes: dict[str, Runtime] = {}
         self._changed: Callable[[str], None] = lambda _: None
+
+        def watched(
+            resource: Any, make: Callable[[Any], Any], table: dict[str, Any], key: Callable[[Any], str]
+        ) -> Watch[Any]:
+            replaced, changed = self._replacing(table, key), self._changing(table, key)
+            return Watch(api, resource, slim=make, replaced=replaced, changed=changed, monotonic=monotonic)
+
+        self._beside = watched(node_v1.RuntimeClass, runtime, self._runtimes, lambda each: each.name)
         self._all: tuple[Watch[Any], ...] = tuple(
-            Watch(
-                api,
-                resource,
-                slim=make,
-                replaced=self._replacing(table, key),
-                changed=self._changing(table, key),
-                monotonic=monotonic,
-            )
+            watched(resource, make, table, key)
             for resource, make, table, key in (
                 (batch_v1.Job, job, self._jobs, lambda each: each.uid),
                 (_JOB_SET, job_set, self._job_sets, _full_name),
@@ -89,13 +101,14 @@ class WorkloadWatch:
             job_sets=view(self._job_sets),
             pod_groups=view(self._pod_groups),
             coscheduling=view(self._coscheduling),
+            handlers={each.name: each.handler for each in self._runtimes.values()},
             managed=frozenset(name for name, each in self._namespaces.items() if each.is_managed),
         )
 
     async def run(self) -> None:
         """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for watch in self._all:
+            for watch in (*self._all, self._beside):
                 group.create_task(watch.run())
 
     def _replacing(self, table: dict[str, Any], key: Callable[[Any], str]) -> Callable[[list[Any]], None]:
@@ -205,6 +218,12 @@ def namespace(item: core_v1.Namespace) -> Namespace | None:
     if metadata is None or not metadata.name:
         return None
     return Namespace(metadata.name, (metadata.labels or {}).get(labels.MANAGED.full) == "true")
+
+
+def runtime(item: node_v1.RuntimeClass) -> Runtime | None:
+    """Return a RuntimeClass; None if it has no name."""
+    metadata = item.metadata
+    return Runtime("", metadata.name, item.handler) if metadata is not None and metadata.name else None
 
 
 def _pod_group(item: Any, count: int) -> PodGroup | None:

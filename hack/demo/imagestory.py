@@ -16,7 +16,7 @@ from hack.fakenode.fleet import NotStarted
 from hack.images import oci, process, queued, registry, runtime
 
 LAYERS = 4
-DEFAULT_MIB = 200
+DEFAULT_MIB = 96
 """Compressed: some seconds of unpacking on two cores."""
 REPOSITORY = "ml/train"
 _TRUE = "int main(void) { return 0; }\n"

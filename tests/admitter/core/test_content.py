@@ -1,0 +1,68 @@
+"""What a group of held pods starts from reaches its gang; a gang that cannot pull is sent back, if nothing has started."""
+
+import dataclasses
+
+import pytest
+
+from admitter.core import grouprequest, strikes
+from admitter.model.content import Content
+from admitter.model.hold import GatePolicy, Hold, Replan, Seat, Withdraw
+from muster.model import kube
+from tests.admitter.grouppods import a_group, a_pod
+
+POLICY = GatePolicy(pull_patience_seconds=100.0)
+
+
+def content(*pods, handlers=None):
+    group = a_group([*pods])
+    (podset,) = grouprequest.ask(group, group.members, "r1", handlers=handlers or {}).gang.podsets
+    return podset.content
+
+
+def test_all_images_of_all_pods_count_and_make_no_podset_of_their_own():
+    first = a_pod(images=("r.example/a:1",), init_images=("r.example/init:1",), pull_secrets=("s",))
+    second = a_pod("trainer-1", images=("r.example/b:1",))
+    found = content(first, second)
+    assert found == Content(images=("r.example/a:1", "r.example/b:1", "r.example/init:1"), pull_secrets=("s",))
+
+
+@pytest.mark.parametrize(
+    ("name", "handler"), [("", ""), ("nvidia", "nvidia"), ("fast", "kata"), ("nobody-has-it", None)]
+)
+def test_a_runtime_class_becomes_its_handler(name, handler):
+    found = content(a_pod(runtime_class=name), handlers={"nvidia": "nvidia", "fast": "kata"})
+    assert found.handler == handler
+
+
+def let_go(name, state=kube.ContainerState.WAITING, reason="ImagePullBackOff", **changes):
+    container = kube.Container(name="c", state=state, reason=reason, message="not found")
+    return a_pod(name, gates=(), node="n1", containers=(container,), **changes)
+
+
+def judge(*pods, now):
+    seats = {pod.uid: Seat(node="n1", podset="main", lease_id="t1-x-1", at=0.0) for pod in pods}
+    return strikes.judge(a_group([*pods]), Hold(request_id="r1", seats=seats), POLICY, now, {})
+
+
+def test_a_gang_of_which_a_member_cannot_pull_goes_back_after_the_bound():
+    pods = let_go("trainer-0"), let_go("trainer-1", reason="ContainerCreating")
+    assert judge(*pods, now=100.0)[1] == ()
+    hold, intents = judge(*pods, now=101.0)
+    (strike,) = (intent for intent in intents if isinstance(intent, strikes.Strike))
+    assert (strike.reason, strike.node, strike.party) == ("ImagePullBackOff", "", "image pull on n1")
+    assert any(isinstance(intent, Withdraw) for intent in intents)
+    (replan,) = (intent for intent in intents if isinstance(intent, Replan))
+    assert set(replan.uids) == {pod.uid for pod in pods}
+    assert hold.seats == {}
+    assert hold.not_before > 101.0
+
+
+@pytest.mark.parametrize("changes", [{"state": kube.ContainerState.RUNNING, "reason": ""}, {"restarts": 1}])
+def test_a_gang_of_which_a_container_has_started_is_never_sent_back(changes):
+    pods = let_go("trainer-0"), let_go("trainer-1", **changes)
+    assert judge(*pods, now=10_000.0)[1] == ()
+
+
+def test_one_that_pulls_slowly_is_left_alone():
+    slow = let_go("trainer-0", reason="ContainerCreating")
+    assert judge(slow, dataclasses.replace(slow, uid="b", name="trainer-1"), now=10_000.0)[1] == ()
