@@ -9,7 +9,8 @@ Not here: gRPC (services/inspect.py).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from typing import TypeAlias
 
 from admitter.model import nodecapacity
 from admitter.model.lease import NodeLease
@@ -30,21 +31,18 @@ class CapacityBoard:
         self._view = view
         """The newest view: ages are of the moment of sending."""
         self._leases: Leases = {}
-        self._shown: Mapping[str, tuple[object, ...]] = {}
+        self._shown: Mapping[str, _Mark] = {}
         self._watchers: set[_Watcher] = set()
 
     def update(self, view: ClusterView, leases: Leases) -> None:
         """Take the state after a pass and wake the watchers of what changed."""
-        shown = {
-            name: (state.epoch, state.sequence, view.is_stale(name), name in view.barred, leases.get(name, ()))
-            for name, state in view.nodes.items()
-        }
+        shown = {name: _mark(view, name, leases) for name in view.nodes}
         changed = {name for name, mark in shown.items() if self._shown.get(name) != mark}
         changed |= self._shown.keys() - shown.keys()
         self._shown, self._leases = shown, leases
         if changed:
             for watcher in self._watchers:
-                watcher.note(changed)
+                watcher.note({name for name in changed if watcher.sent.get(name) != shown.get(name)})
 
     @property
     def version(self) -> int:
@@ -66,6 +64,7 @@ class CapacityBoard:
             while True:
                 names = watcher.take(CHUNK)
                 response = self._response(names)
+                watcher.sent |= self._marks(names)
                 if not is_synced:
                     is_synced = response.synced = not watcher.dirty
                 if response.synced or names:
@@ -74,6 +73,10 @@ class CapacityBoard:
                     await watcher.wait()
         finally:
             self._watchers.discard(watcher)
+
+    def _marks(self, names: Sequence[str]) -> "dict[str, _Mark | None]":
+        view = self._view()
+        return {name: _mark(view, name, self._leases) if name in view.nodes else None for name in names}
 
     def _response(self, names: Sequence[str]) -> inspect_pb2.WatchCapacityResponse:
         view = self._view()
@@ -105,6 +108,15 @@ class CapacityBoard:
         return message
 
 
+_Mark: TypeAlias = tuple[Hashable, ...]
+
+
+def _mark(view: ClusterView, name: str, leases: Leases) -> _Mark:
+    """Return what a node's message depends on, its age aside."""
+    state = view.nodes[name]
+    return state.epoch, state.sequence, view.is_stale(name), name in view.barred, tuple(leases.get(name, ()))
+
+
 class _Watcher:
     """What one watcher has not been sent yet."""
 
@@ -112,6 +124,8 @@ class _Watcher:
         self._nodes = nodes
         self._changed = asyncio.Event()
         self.dirty: set[str] = set()
+        self.sent: dict[str, _Mark | None] = {}
+        """Node -> what it was sent last, None: that it is gone. A view is newer than the pass that calls it a change."""
 
     def note(self, names: set[str]) -> None:
         mine = names & self._nodes if self._nodes else names
