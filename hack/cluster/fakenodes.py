@@ -33,7 +33,7 @@ RESOURCE = "nvidia.com/gpu"
 LEASE_NAMESPACE = "kube-node-lease"
 STATUS_SECONDS = 10.0  # the kubelet's status period, faults.md section 2
 AT_ONCE = 24  # requests in flight; more only queue up in an API server on two cores
-REGISTERING = 12  # nodes in the middle of it, so that the first one's lease does not wait for the last one's Node
+REGISTERING = AT_ONCE  # nodes in the middle of it: the first one's lease does not wait for the last one's Node
 TRIES = 5
 RETRY_SECONDS = 1.0
 

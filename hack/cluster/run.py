@@ -37,7 +37,7 @@ from hack.cluster import (
 from hack.cluster.parts import Part
 
 READY_SECONDS = 90.0  # a start takes seconds; CI machines with other work on both cores have needed more
-NODE_SECONDS = 0.3  # for each fake node to register; beside other work on both cores it took more than 0.1
+NODE_SECONDS = 1.0  # for each fake node to register; 0.03 at a load of 10, more than 0.3 at a load of 40
 LOG_TAIL_LINES = 15
 GPUS = 8  # of a fake node
 WAVES = (("etcd",), ("kube-apiserver",), ("kube-controller-manager", "kube-scheduler"))
