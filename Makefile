@@ -93,6 +93,14 @@ bench-fleet: venv ## 1,000 fake nodes on a real control plane until all are read
 bench-schedule: venv ## Pods a second that plain kube-scheduler places on 500 fake nodes
 	@$(BIN)/python -m hack.bench.schedule $(ARGS)
 
+.PHONY: bench-release
+bench-release: venv ## From a gang's decision to its last pod bound, on a real API server (ARGS="--scale 0.1")
+	@$(BIN)/python -m hack.bench.release $(ARGS)
+
+.PHONY: bench-failover
+bench-failover: venv ## The leader killed 50 times under load, on a real API server (ARGS="--kills 10")
+	@$(BIN)/python -m hack.bench.failover $(ARGS)
+
 .PHONY: requirements
 requirements: ## Compile requirements/*.txt with the pinned uv (ARGS="--upgrade")
 	@bash hack/requirements.sh $(ARGS)

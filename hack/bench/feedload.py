@@ -136,6 +136,7 @@ class Fleet:
                 is_called = True
             else:
                 key.data.receive()
+                key.data.messages()
         return is_called
 
     def beat_until_called(self) -> None:

@@ -55,7 +55,11 @@ class Stream:
         self._unread = b""
         self._windows = {0: 65535, _STREAM: 65535}
         self.answers = 0
-        """Messages that came back."""
+        """Frames of messages that came back."""
+        self._said = b""
+        """What came back and is no whole message yet."""
+        self._owed = 0
+        """Bytes that came and whose room in our windows the server has not been given back."""
         headers = b"".join(_literal(name, value) for name, value in _HEADER_LIST)
         self._socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b"") + _frame(_HEADERS, _END_HEADERS, _STREAM, headers))
 
@@ -100,8 +104,29 @@ class Stream:
             self._socket.sendall(_frame(_PING, _ACK, 0, payload))
         elif kind == _DATA:
             self.answers += 1
+            self._said += payload
+            self._give_room(len(payload))
         elif kind in (_RST, _GOAWAY) or (kind == _HEADERS and flags & _END_STREAM):
             raise Ended(f"frame {kind}: {payload!r}")
+
+    def messages(self) -> list[bytes]:
+        """Return the whole messages that have come since the last call."""
+        found = []
+        while len(self._said) >= 5:
+            end = 5 + int.from_bytes(self._said[1:5], "big")
+            if len(self._said) < end:
+                break
+            found.append(self._said[5:end])
+            self._said = self._said[end:]
+        return found
+
+    def _give_room(self, size: int) -> None:
+        """Let the server go on: without this it falls silent after 64 KiB, and what it had to say is lost."""
+        self._owed += size
+        if self._owed >= _OUR_WINDOW // 2:
+            more = self._owed.to_bytes(4, "big")
+            self._socket.sendall(_frame(_WINDOW, 0, 0, more) + _frame(_WINDOW, 0, _STREAM, more))
+            self._owed = 0
 
     def _take_settings(self, payload: bytes) -> None:
         for offset in range(0, len(payload), 6):

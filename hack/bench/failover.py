@@ -1,0 +1,289 @@
+"""`make bench-failover`: the leader killed again and again, under load, on a real API server.
+
+Two admitters stand for one Lease. Gangs of three sizes are submitted as fast as places come free; every pod runs for a few
+seconds and ends. Each turn waits until the leader is leasing, kills it with SIGKILL, starts it anew, and takes the time
+until a pod is let go again (`gap_s`): that is the Lease's time, the new leader's lists, and its first decision.
+
+The oracle knows nothing of admitters. It watches pods, and holds three things against what it saw (`Oracle`): GPUs of bound,
+unfinished pods of a node never exceed what the node has, and no fake kubelet refuses a pod for want of them
+(`double_admissions`); a gang of which one pod was let go is let go whole, and every gang has run in the end (`lost_gangs`).
+The last line is JSON.
+"""
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import dataclasses
+import json
+import random
+import signal
+import statistics
+import sys
+import time
+from typing import Any
+
+from lightkube.models import meta_v1
+from lightkube.resources import coordination_v1, core_v1
+
+from admitter.sources import apiclient, events
+from hack.bench import controlplane, release, running
+from hack.bench.controlplane import NAMESPACE, SYSTEM, Stage
+from hack.cluster import fakekubelet, versions
+from muster.model import labels
+
+NODES, GPUS = 8, 8
+SIZES = (4, 12, 24)
+"""Pods of one GPU each; five or so gangs fill the nodes."""
+AT_ONCE = 6
+"""Gangs submitted and not done: more than fit, so that somebody always waits."""
+RUN_SECONDS = (1, 4)
+LEASE_SECONDS = 2.0
+GRACE_SECONDS = 3.0
+"""After a term's begin: longer than an agent here is away (kubefeed.REDIAL_SECONDS)."""
+TURN_SECONDS = 60.0
+END_SECONDS = 120.0
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Seen:
+    """One pod as it was last seen."""
+
+    gang: str
+    node: str = ""
+    is_let_go: bool = False
+    is_over: bool = False
+
+
+class Oracle:
+    """What must never be, by the pods alone."""
+
+    def __init__(self, gpus: int) -> None:
+        self._gpus = gpus
+        self._pods: dict[str, Seen] = {}
+        self.sizes: dict[str, int] = {}
+        """Every gang that was submitted."""
+        self.double: list[str] = []
+        """Nodes that were promised more than they have, and pods that found no device."""
+        self.let_go: list[float] = []
+        """When pods were let go."""
+        self._finished: collections.Counter[str] = collections.Counter()
+
+    def see(self, uid: str, seen: Seen, *, reason: str = "", now: float) -> None:
+        """Take one sight of a pod."""
+        before = self._pods.get(uid, Seen(gang=seen.gang))
+        self._pods[uid] = seen
+        if seen.is_let_go and not before.is_let_go:
+            self.let_go.append(now)
+        if reason and not before.is_over:
+            self.double.append(f"{seen.gang} on {seen.node}: {reason}")
+        if seen.is_over and not before.is_over and not reason:
+            self._finished[seen.gang] += 1
+        if seen.node and not before.node:
+            held = sum(each.node == seen.node and not each.is_over for each in self._pods.values())
+            if held > self._gpus:
+                self.double.append(f"{seen.node}: {held} of {self._gpus}")
+
+    def gone(self, uid: str) -> None:
+        """A pod is no longer there."""
+        self._pods.pop(uid, None)
+
+    def is_done(self, gang: str) -> bool:
+        """Return whether every pod of a gang has run to its end."""
+        return self._finished[gang] >= self.sizes[gang]
+
+    def lost(self) -> list[str]:
+        """Return the gangs that have not run whole."""
+        return [
+            f"{gang}: {self._finished[gang]} of {size} pods ran"
+            for gang, size in self.sizes.items()
+            if not self.is_done(gang)
+        ]
+
+
+class Load:
+    """Gangs that come, run and go."""
+
+    def __init__(self, stage: Stage, oracle: Oracle, dice: random.Random) -> None:
+        self._stage, self.oracle, self._dice = stage, oracle, dice
+        self.client = controlplane.client(stage.cluster)
+        self._open: set[str] = set()
+        self._names: dict[str, set[str]] = {}
+        self.is_over = False
+        """No more gangs are submitted."""
+
+    async def follow(self) -> None:
+        """Show the oracle every pod, until cancelled."""
+        api = apiclient.from_kubeconfig(self._stage.cluster.kubeconfig)
+        async with api.wire(lambda: None) as wire:
+            version = "0"
+            while True:
+                async for event in events.follow(wire, core_v1.Pod, version):
+                    version = event.version
+                    if event.item is not None and event.item.metadata.namespace == NAMESPACE:
+                        self._show(event.item, is_gone=event.is_gone)
+
+    def _show(self, pod: core_v1.Pod, *, is_gone: bool) -> None:
+        metadata, spec, status = pod.metadata, pod.spec, pod.status
+        assert metadata is not None
+        assert spec is not None
+        if is_gone:
+            self.oracle.gone(str(metadata.uid))
+            return
+        phase = (status.phase if status is not None else None) or ""
+        seen = Seen(
+            gang=str((metadata.labels or {}).get(labels.GANG.full)),
+            node=spec.nodeName or "",
+            is_let_go=not spec.schedulingGates,
+            is_over=phase in ("Succeeded", "Failed"),
+        )
+        reason = (status.reason or phase) if status is not None and phase == "Failed" else ""
+        self.oracle.see(str(metadata.uid), seen, reason=reason, now=time.monotonic())
+
+    async def submit(self) -> None:
+        """Keep gangs coming until it is over, and take away those that are done."""
+        number = 0
+        while not (self.is_over and not self._open):
+            for gang in tuple(self._open):
+                if self.oracle.is_done(gang):
+                    self._open.discard(gang)
+                    for name in self._names.pop(gang):
+                        with contextlib.suppress(*apiclient.Failed):
+                            await self.client.delete(core_v1.Pod, name, namespace=NAMESPACE, grace_period=0)
+            if not self.is_over and len(self._open) < AT_ONCE:
+                number += 1
+                await self._create(f"gang-{number}", self._dice.choice(SIZES))
+            else:
+                await asyncio.sleep(0.1)
+
+    async def _create(self, gang: str, size: int) -> None:
+        self.oracle.sizes[gang] = size
+        self._open.add(gang)
+        self._names[gang] = {f"{gang}-{index}" for index in range(size)}
+        seconds = self._dice.randint(*RUN_SECONDS)
+        for name in self._names[gang]:
+            pod = release.a_pod(gang, name, size, is_held=True)
+            assert isinstance(pod.metadata, meta_v1.ObjectMeta)
+            pod.metadata.annotations = {**(pod.metadata.annotations or {}), fakekubelet.RUN_SECONDS: str(seconds)}
+            await self.client.create(pod)
+
+    async def leader(self) -> str:
+        """Return the name of the admitter that the Lease names; empty: nobody."""
+        try:
+            lease = await self.client.get(coordination_v1.Lease, "muster-admitter", namespace=SYSTEM)
+        except apiclient.Failed:
+            return ""
+        holder = lease.spec.holderIdentity if lease.spec is not None else ""
+        return (holder or "").partition("_")[0]
+
+
+async def _wait(condition: Any, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+async def _kill(stage: Stage, load: Load, dice: random.Random) -> float | None:
+    """Kill whoever leads a moment after it has let a pod go; return the time until a pod is let go again."""
+    let_go = load.oracle.let_go
+    before = len(let_go)
+    await _wait(lambda: len(let_go) > before, TURN_SECONDS)
+    await asyncio.sleep(dice.uniform(0, 0.3))
+    name = await load.leader()
+    if name not in stage.admitters:
+        return None
+    stage.admitters[name].end(signal.SIGKILL)
+    killed_at, so_far = time.monotonic(), len(let_go)
+    stage.admitters[name].start()
+    if not await _wait(lambda: len(let_go) > so_far + 1, TURN_SECONDS):
+        return None
+    return let_go[-1] - killed_at
+
+
+async def _measure(stage: Stage, kills: int, seconds: float, seed: int) -> dict[str, Any]:
+    dice = random.Random(seed)
+    load = Load(stage, Oracle(GPUS), dice)
+    tasks = [asyncio.create_task(load.follow()), asyncio.create_task(load.submit())]
+    gaps: list[float] = []
+    missed, began = 0, time.monotonic()
+    try:
+        for turn in range(kills):
+            if time.monotonic() - began > seconds:
+                print(f"out of time after {turn} kills", file=sys.stderr)
+                break
+            gap = await _kill(stage, load, dice)
+            print(f"kill {turn + 1}: {'nobody let a pod go' if gap is None else f'{gap:.1f} s'}", file=sys.stderr)
+            missed += gap is None
+            gaps += [gap] if gap is not None else []
+        load.is_over = True
+        await _wait(tasks[1].done, END_SECONDS)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await load.client.close()
+    lost = load.oracle.lost()
+    for line in (*load.oracle.double, *lost):
+        print(line, file=sys.stderr)
+    return {
+        "kills": len(gaps) + missed,
+        "kills_without_gap": missed,
+        "gangs": len(load.oracle.sizes),
+        "pods": sum(load.oracle.sizes.values()),
+        "double_admissions": len(load.oracle.double),
+        "lost_gangs": len(lost),
+        "gap_s": _quantiles(gaps),
+        "seconds": round(time.monotonic() - began),
+    }
+
+
+def _quantiles(values: list[float]) -> dict[str, float]:
+    """Return median, 99th percentile and maximum.
+
+    >>> _quantiles([1.0, 2.0, 3.0])
+    {'p50': 2.0, 'p99': 3.0, 'max': 3.0}
+    """
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        "p50": round(statistics.median(ordered), 2),
+        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 2),
+        "max": round(ordered[-1], 2),
+    }
+
+
+def measure(kills: int, seconds: float, seed: int) -> dict[str, Any]:
+    """Run the benchmark once, on a cluster of its own."""
+    flags = {"--lease-seconds": str(LEASE_SECONDS), "--new-term-grace-seconds": str(GRACE_SECONDS)}
+    facts = running.machine()
+    with (
+        running.scratch("muster-bench-") as folder,
+        controlplane.stage(folder, nodes=NODES, admitters=2, flags=flags) as stage,
+    ):
+        figures = asyncio.run(_measure(stage, kills, seconds, seed))
+        line = stage.cluster.line
+    kubernetes = versions.LINES[line].kubernetes
+    settings = {"lease_seconds": LEASE_SECONDS, "new_term_grace_seconds": GRACE_SECONDS}
+    return {"bench": "failover", **facts, "kubernetes": kubernetes, "nodes": NODES, **settings, "seed": seed, **figures}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument(
+        "--seconds", type=running.at_least(1, float), default=480.0, help="no more kills after this time"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    print(json.dumps(measure(arguments.kills, arguments.seconds, arguments.seed)))
+
+
+if __name__ == "__main__":
+    main()
