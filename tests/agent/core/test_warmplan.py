@@ -21,6 +21,7 @@ from agent.model.warm import (
     Mode,
     Reason,
     Refused,
+    Snapshot,
     StoreFacts,
     Wanted,
 )
@@ -149,6 +150,27 @@ def test_hints_have_a_budget_of_their_own():
     plan = planned(shadow("a"), candidate("b", is_hint=True), candidate("c", is_hint=True), limits=limits)
     assert plan.pull.key == "r.io/b:1"
     assert plan.waits["r.io/c:1"].reason is Reason.OVER_BUDGET
+
+
+def test_habits_have_a_budget_of_their_own():
+    def habit(name):
+        made = candidate(name)
+        return dataclasses.replace(made, wanted=dataclasses.replace(made.wanted, is_habit=True))
+
+    limits = dataclasses.replace(LIMITS, habit_budget_bytes=GIB)
+    plan = planned(shadow("a"), habit("b"), habit("c"), limits=limits)
+    assert plan.pull.key == "r.io/b:1"
+    assert plan.waits["r.io/c:1"].reason is Reason.OVER_BUDGET
+    assert planned(habit("b")).waits["r.io/b:1"].reason is Reason.OVER_BUDGET, "without one none is pulled"
+
+
+def test_a_broken_mount_is_not_pulled_over():
+    """Everything is there for a pull; only the snapshotter can mend its mount."""
+    made = image("a", GIB)
+    broken = Snapshot(is_remote=True, problem="Transport endpoint is not connected")
+    plan = planned(candidate("a", facts=StoreFacts(snapshots={made.top: broken})))
+    assert plan.pull is None
+    assert plan.waits["r.io/a:1"] == Refused(reason=Reason.LAZY_BROKEN, detail=broken.problem)
 
 
 def test_less_important_shadows_make_room():

@@ -52,6 +52,17 @@ def test_a_flood_of_images_leaves_the_wanted_ones():
     assert told.problems(found) == ()
 
 
+def test_another_snapshotter_is_another_image():
+    """What it has is told under its own name; what it lacks is not told at all."""
+    elsewhere = {"devmapper": {digest(1): Snapshot()}, "stargz": {digest(9): Snapshot()}}
+    found = report([wanted(1)], facts=StoreFacts(elsewhere=elsewhere), others={"r.io/b2:1": image(2)})
+    assert [(image.reference, image.snapshotter, image.layers_missing) for image in found.images] == [
+        ("r.io/a1:1", "devmapper", 0),
+        ("r.io/a1:1", "overlayfs", 1),
+        ("r.io/b2:1", "overlayfs", 1),
+    ]
+
+
 def test_a_flood_of_layers_is_cut():
     found = report(facts=StoreFacts(snapshots={digest(number << 200): Snapshot() for number in range(5000)}))
     assert len(found.layers) == told.MAX_LAYERS

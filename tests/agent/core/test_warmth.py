@@ -76,6 +76,14 @@ def test_a_lazy_image_is_not_unpacked():
     assert found.fetched_fraction == Known(0.75)
 
 
+def test_a_mount_that_gives_errors_is_no_layer():
+    """The runtime lists it, and every read fails (images.md section 7)."""
+    broken = {**SNAPSHOTS, "sha256:c1": Snapshot(is_remote=True, fetched=1.0, problem="EIO")}
+    found = assess(blobs=SMALL, snapshots=broken, records=LISTED)
+    assert told(found) == (Level.PARTIAL, Hold.VISIBLE, 100, 1)
+    assert found.problem == "EIO"
+
+
 def test_a_pin_is_read_from_the_record():
     pinned = {"a:1": ImageRecord(digest="sha256:m", labels={warmth.PIN_LABEL: "pinned"})}
     assert assess(records=pinned).is_pinned
