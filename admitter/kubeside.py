@@ -43,6 +43,7 @@ from admitter.sources.apiclient import Api
 from admitter.sources.cluster import ClusterWatch
 from admitter.sources.daemonsets import DaemonSets
 from admitter.sources.elector import Elector
+from admitter.sources.pullsecrets import PullSecrets
 from admitter.sources.rejections import Rejections
 from admitter.sources.reviews import Reviews
 from admitter.sources.workloads import WorkloadWatch
@@ -200,6 +201,10 @@ class KubeSide:
             await authority.run()
         finally:
             webhook.close()
+
+    def pull_secrets(self, clock: SystemClock) -> PullSecrets:
+        """Return the reader of pull secrets."""
+        return PullSecrets(self._writing, clock.monotonic)
 
     def stop(self) -> None:
         """End a beginning that waits: the list that it waits for will not come."""

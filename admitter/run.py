@@ -85,6 +85,8 @@ class Admitter:
         )
         self._figures, self._node_figures = Figures(), NodeFigures()
         self._safeguard = Safeguard(config.hold_policy)
+        kube = self._kube if config.pull_secrets else None
+        self._secrets = kube.pull_secrets(self._clock) if kube is not None else None
         self._images = readiness.Readiness(config.image_policy)
         self._verifier = Verifier(config.verify_argv, self._clock.monotonic)
         self._log = _decision_log(config, self._clock)
@@ -112,6 +114,7 @@ class Admitter:
             policy=config.policy,
             verifier=self._verifier,
             wake=self._loop.wake,
+            secrets=self._secrets,
         )
         self._hub.listen_images(self._warm.hear, self._warm.left)
         self._door = Door(self._kube.reviews if self._kube is not None else None)
@@ -166,6 +169,8 @@ class Admitter:
     def _start(self, group: asyncio.TaskGroup) -> list["asyncio.Task[None]"]:
         tasks = [group.create_task(self._hub.run()), group.create_task(self._loop.run())]
         tasks += [group.create_task(self._warm.run()), group.create_task(self._verifier.run())]
+        if self._secrets is not None:
+            tasks.append(group.create_task(self._secrets.run()))
         if self._source is not None:
             tasks.append(group.create_task(self._source.watch(self._hub.send_slice)))
         kube, config = self._kube, self._config
