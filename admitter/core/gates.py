@@ -17,7 +17,7 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from admitter.core import deadlines, grouprequest, seats, strikes
+from admitter.core import deadlines, grouprequest, obstacles, seats, strikes
 from admitter.core.deadlines import Deadline, Maker
 from admitter.model.cluster import KubePod, Owner
 from admitter.model.decision import Explanation
@@ -98,7 +98,7 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Inte
     ours = _ours(scene, policy)
     if not ours:
         return hold, ()
-    obstacle = _obstacle(group, hold, policy, scene.now)
+    obstacle = obstacles.found(group, hold, policy, scene.now)
     if obstacle is not None:
         return _tell(hold, obstacle, _withdrawal(record, obstacle.summary))
     return _ask(scene, hold, policy, ours)
@@ -132,34 +132,6 @@ def _is_incomplete(group: Group) -> bool:
 
 
 # -- before the lease
-
-
-def _obstacle(group: Group, hold: Hold, policy: GatePolicy, now: float) -> Told | None:
-    """Return what keeps the group from being asked for at all."""
-    if group.problems:
-        return Told(reason=HoldReason.INVALID_GANG, summary="; ".join(group.problems)[:512])
-    match group.wanted:
-        case Unknown(reason=reason):
-            return Told(reason=HoldReason.INCOMPLETE, summary=f"how many pods it needs is not known: {reason}")
-        case Known(value=wanted) if len(group.members) < wanted:
-            return Told(reason=HoldReason.INCOMPLETE, summary=f"{len(group.members)} of {wanted} pods exist")
-    foreign = sorted({gate for member in group.members for gate in _foreign(member.pod, policy)})
-    if foreign:
-        pods = [member.pod.name for member in group.members if _foreign(member.pod, policy)]
-        return Told(
-            reason=HoldReason.FOREIGN_GATE,
-            summary=f"{', '.join(foreign[:4])} on {pods[0]}" + (f" and {len(pods) - 1} more" if len(pods) > 1 else ""),
-        )
-    if now < hold.not_before:
-        return Told(
-            reason=HoldReason.ON_STRIKE,
-            summary=f"what it was given was refused, {hold.refusals} times so far, last by {hold.refused_by or 'others'}",
-        )
-    return None
-
-
-def _foreign(pod: KubePod, policy: GatePolicy) -> set[str]:
-    return set(pod.gates) - {policy.gate} - policy.gates_before
 
 
 def _is_ours(pod: KubePod, scene: Scene, policy: GatePolicy) -> bool:
@@ -270,7 +242,7 @@ def _follow(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[I
     )
     intents: list[Intent] = []
     for member in scene.group.members:
-        if policy.gate not in member.pod.gates or _foreign(member.pod, policy):
+        if policy.gate not in member.pod.gates or obstacles.foreign_gates(member.pod, policy):
             continue
         seat = taken.get(member.pod.uid)
         if seat is not None:
@@ -309,7 +281,7 @@ def _missing(scene: Scene, policy: GatePolicy) -> Told | None:
                 reason=HoldReason.INCOMPLETE,
                 summary=f"{len(scene.group.members)} of {wanted} pods exist; places are held for the others",
             )
-    foreign = [member.pod.name for member in scene.group.members if _foreign(member.pod, policy)]
+    foreign = [member.pod.name for member in scene.group.members if obstacles.foreign_gates(member.pod, policy)]
     return Told(reason=HoldReason.FOREIGN_GATE, summary=f"another gate is on {foreign[0]}") if foreign else None
 
 
