@@ -212,7 +212,8 @@ async def read_disk(runtime: Client, config: WarmerConfig) -> DiskReading:
     if folder is None:
         return Unknown("NotReported", "the runtime does not say where images are")
     # A snapshotter of another program has no folder there; containerd's own, above it, holds the blobs.
-    place = folder if folder.exists() else folder.parent
+    is_guess = config.image_root is None and not folder.exists()
+    place = folder.parent if is_guess else folder
     try:
         usage = shutil.disk_usage(place)
     except OSError as error:
