@@ -53,6 +53,8 @@ ASK_SECONDS = 30.0
 SAY_SECONDS = 30.0
 STORM_SECONDS = (12.0, 30.0)
 """Between two injections that hit all nodes at once."""
+START_SECONDS = 120.0
+"""How long an admitter may take to serve on a busy machine."""
 ADMITTER_SHARE = 0.3
 """Of the injections: after these the admitter lives, so that its memory can be followed."""
 
@@ -174,6 +176,10 @@ class Soak:
         await asyncio.sleep(self._dice.uniform(0.2, 4))
         self._fleet.start_admitter()
         self._is_deaf = False
+        # One that starts while the cluster file is spoiled refuses to, as it should: no storm before this one serves.
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and not any(course.sight.is_heard for course in self._courses):
+            await asyncio.sleep(0.2)
 
     async def _spoil_cluster_file(self) -> None:
         self._tally.injections["cluster file spoiled"] += 1

@@ -62,7 +62,7 @@ class Sight:
         self._resource, self.patience = resource, patience
         self.shown: NodeCapacity | None = None
         """The admitter's newest word; None: it has none, or nobody can hear it."""
-        self._is_heard = False
+        self.is_heard = False
         """An admitter answers."""
         self.lines: collections.deque[bytes] = collections.deque(maxlen=LINES_KEPT)
         self._cycles: collections.deque[float] = collections.deque(maxlen=64)
@@ -94,7 +94,7 @@ class Sight:
 
     def lose(self) -> None:
         """Note that no admitter is there to be heard."""
-        self.shown, self._is_heard = None, False
+        self.shown, self.is_heard = None, False
 
     def cycled(self, line: bytes) -> None:
         """Note that a cycle has ended, and what it saw."""
@@ -103,7 +103,7 @@ class Sight:
 
     def answered(self, asked_at: float) -> None:
         """Note that the admitter has answered a question that was asked then: what it knew by then has been heard."""
-        self._is_heard = True
+        self.is_heard = True
         self._answers.append(asked_at)
 
     def set_bound(self, bound: Bound, since: float) -> None:
@@ -170,7 +170,7 @@ class Sight:
         While no admitter answers the clock stands still and keeps what it has: one that is killed every 20 s must not hide
         a node that is blind for good.
         """
-        if not self._is_heard:
+        if not self.is_heard:
             self._low_looked = None
             return self._low_seconds
         if self.value >= self.bound.least:

@@ -259,6 +259,14 @@ class World:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
 
+    def _is_replaced(self) -> bool:
+        """True if the process that was to stand still is gone: an agent replaces a reader that hangs, once in a boot."""
+        if self._stopped is None:
+            return False
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return self._stopped.status() == psutil.STATUS_ZOMBIE
+        return True
+
     @property
     def evidence(self) -> pathlib.Path:
         """The agent's memory."""
@@ -285,7 +293,7 @@ class World:
             node=node_of(heard),
             pods=heard.pods.value if isinstance(heard.pods, Known) else (),
             is_speaking=switches.agent,
-            is_reader_up=switches.reader,
+            is_reader_up=switches.reader or self._is_replaced(),
             is_restless=time.monotonic() < switches.restless_until,
             owners=dict(self.owners),
             missing_files=frozenset(self.missing),
