@@ -4,7 +4,7 @@ In: the book of the present term, views, answers of warmers. Out: a WarmList to 
 another than the last.
 
 Invariants: only a leader tells, under its term; a node that is told nothing more is told so, with an empty list. A pull
-secret is in the list of the one node that is asked, while it is asked, or that warms for its namespace.
+secret is in the list of the one node that is asked, while it is asked.
 
 Not here: any rule (core/readiness.py, likely.py, hints.py).
 """
@@ -127,7 +127,7 @@ class WarmLoop:
         for each in found:
             for name in readiness.names(each.gang):
                 self._images.ask(each.gang.namespace, name, each.nodes, now, fresh_seconds=TAG_SECONDS)
-        known = Known(starts=self._images.starts, secrets=self._images.secrets, is_verified=self._verifier.passes)
+        known = Known(starts=self._images.starts, is_verified=self._verifier.passes)
         before = self._hints
         self._hints = hints.plan(found, before, known, self._policy.images, now)
         if self._hints.images != before.images:

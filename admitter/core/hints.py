@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from admitter.core import imagename
-from admitter.core.readiness import Secrets, names
+from admitter.core.readiness import names
 from admitter.core.starting import Starts
 from admitter.model.content import Answer, ImagePolicy, WarmImage
 from admitter.model.gang import Gang
@@ -55,7 +55,6 @@ class Known:
     """What the plan rests on."""
 
     starts: Starts
-    secrets: Secrets
     is_verified: Callable[[str], bool]
     """Of a name with digest."""
 
@@ -95,13 +94,11 @@ def _wishes(likely: Likely, known: Known, policy: ImagePolicy) -> list[_Wish]:
                 continue
             reference = imagename.at(name, answer.digest)
             if known.is_verified(reference):
-                credential = known.secrets.get((likely.gang.namespace, imagename.host(name)))
-                image_ = WarmImage(reference=reference, credential=credential)
                 found.append(
                     _Wish(
                         namespace=likely.gang.namespace,
                         node=node,
-                        image=image_,
+                        image=WarmImage(reference=reference),
                         missing=lacks.get(name, 0),
                         total=_total(answer),
                     )

@@ -64,7 +64,6 @@ class WarmImage:
     reference: str
     """With digest."""
     platform: str = ""
-    credential: Credential | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,9 +81,7 @@ class WarmRelay:
     def _told(self) -> warmer_pb2.TellRequest:
         request = warmer_pb2.TellRequest(starting_pods=self._starting)
         for image in self._list.images:
-            hint = request.hints.add(reference=image.reference, platform=image.platform)
-            if image.HasField("credential"):
-                hint.credential.CopyFrom(image.credential)
+            request.hints.add(reference=image.reference, platform=image.platform)
         return request
 
     def _ask(self) -> None:

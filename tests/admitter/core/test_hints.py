@@ -10,7 +10,7 @@ from admitter.core import hints, imagename, order, readiness
 from admitter.core.book import Book
 from admitter.core.hints import Known, Likely
 from admitter.core.starting import Starts
-from admitter.model.content import Answer, Content, Credential, ImagePolicy
+from admitter.model.content import Answer, Content, ImagePolicy
 from admitter.model.decision import Policy
 from admitter.model.record import Terms
 from tests.admitter.clusters import a_gang, a_view
@@ -21,12 +21,12 @@ ANSWER = Answer(id=1, digest=DIGEST, reason="", detail="", bytes_total=600 * MIB
 REFERENCE = imagename.at(NAME, DIGEST)
 
 
-def known(view, *, verified=True, answers=((NAME, ANSWER),), secrets=None):
+def known(view, *, verified=True, answers=((NAME, ANSWER),)):
     starts = Starts(POLICY)
     starts.look(view)
     for name, answer in answers:
         starts.learn(name, answer)
-    return Known(starts=starts, secrets=secrets or {}, is_verified=lambda _: verified)
+    return Known(starts=starts, is_verified=lambda _: verified)
 
 
 def cold(*names):
@@ -91,14 +91,6 @@ def test_the_rate_is_bounded_and_comes_back_after_an_hour():
     second = plan([wants("n2")], view, first, policy, now=60.0)
     assert (set(first.images), set(second.images)) == ({"n1"}, set())
     assert set(plan([wants("n2")], view, second, policy, now=hints.HOUR + 1).images) == {"n2"}
-
-
-def test_a_namespaces_secret_goes_only_where_its_pods_are_hinted():
-    secrets = {("team-a", "r.example"): Credential(username="u", password="hidden")}
-    found = plan([wants("n1"), wants("n2", name="b", namespace="team-b")], cold("n1", "n2"), secrets=secrets)
-    assert found.images["n1"][0].credential == secrets["team-a", "r.example"]
-    assert found.images["n2"][0].credential is None
-    assert "hidden" not in repr(found)
 
 
 nodes = st.lists(st.sampled_from([f"n{number}" for number in range(6)]), unique=True, max_size=6)

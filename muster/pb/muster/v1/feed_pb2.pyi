@@ -640,28 +640,20 @@ class WarmImage(_message.Message):
 
     REFERENCE_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
-    CREDENTIAL_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """Reference with digest."""
     platform: _builtins.str
-    @_builtins.property
-    def credential(self) -> _warmth_pb2.PullCredential:
-        """Of a pull secret; never kept on disk."""
-
     def __init__(
         self,
         *,
         reference: _builtins.str = ...,
         platform: _builtins.str = ...,
-        credential: _warmth_pb2.PullCredential | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential", "platform", b"platform", "reference", b"reference"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["platform", b"platform", "reference", b"reference"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
-    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WarmImage: _TypeAlias = WarmImage  # noqa: Y015
 
@@ -677,7 +669,9 @@ class ImageQuestion(_message.Message):
     reference: _builtins.str
     """With tag or digest."""
     @_builtins.property
-    def credential(self) -> _warmth_pb2.PullCredential: ...
+    def credential(self) -> _warmth_pb2.PullCredential:
+        """Of a pull secret; shown for this question alone."""
+
     def __init__(
         self,
         *,
