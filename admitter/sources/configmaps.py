@@ -32,6 +32,7 @@ MOST = 32
 """Asked for in a round: a cluster has a handful, and each is a request."""
 _MOST_BYTES = 256 * 1024
 _NOT_FOUND = 404
+_MERGE = "<<"
 
 Name: TypeAlias = tuple[str, str]
 """Namespace and name."""
@@ -85,10 +86,8 @@ class ConfigMaps:
             del self._texts[name]
             self.problems.pop(name, None)
         if any(changed) or gone:
-            self.documents = {
-                name: {key: _parsed(name, key, text) for key, text in texts.items()}
-                for name, texts in self._texts.items()
-            }
+            # Beside the event loop: the operator's own file is 300 lines, somebody's may be far longer.
+            self.documents = await asyncio.to_thread(_all_parsed, dict(self._texts))
             self._on_change()
 
     async def _read(self, client: lightkube.AsyncClient, name: Name) -> bool:
@@ -119,11 +118,17 @@ class ConfigMaps:
             )
 
 
-def _parsed(name: Name, key: str, text: str) -> Any:
-    """Return the document; None for what is none."""
+def _all_parsed(texts: Mapping[Name, Mapping[str, str]]) -> Mapping[Name, Mapping[str, Any]]:
+    return {name: {key: parsed(name, key, text) for key, text in keys.items()} for name, keys in texts.items()}
+
+
+def parsed(name: Name, key: str, text: str) -> Any:
+    """Return the document; None for what is none, or asks for more than its text: a merge key copies, and copies of copies."""
     try:
+        if _MERGE in text:
+            raise ValueError(f"merge keys ({_MERGE}) are not read")
         return yaml.load(text, Loader=_LOADER)  # noqa: S506 -- a safe loader: plain values only
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001 -- the loader raises IndexError and AttributeError too, on tags that do not fit
         _LOG.warning(
             "a ConfigMap's file is no YAML", namespace=name[0], configmap=name[1], key=key, problem=str(error)[:200]
         )
