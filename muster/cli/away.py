@@ -20,7 +20,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from muster.cli.connection import Exit, NoAnswer
+from muster.cli.connection import Exit
+from muster.cli.noanswer import NoAnswer
 from muster.model import gangnames, labels
 from muster.model.nodeconditions import ConditionType
 

@@ -25,8 +25,9 @@ import click
 
 from muster.cli import bypassplan, kubeproxy
 from muster.cli.bypassplan import Scope, Step
-from muster.cli.connection import Exit, NoAnswer
+from muster.cli.connection import Exit
 from muster.cli.kubeproxy import KubeProxy, Refused, Request
+from muster.cli.noanswer import NoAnswer
 
 AT_ONCE = 16
 """Requests on their way; the API server's own limit for one flow is not far above."""

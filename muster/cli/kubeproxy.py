@@ -24,13 +24,12 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from muster.cli.connection import NoAnswer
+from muster.cli import clusterdoor
+from muster.cli.noanswer import NoAnswer
 
 REQUEST_SECONDS = 30.0
 PAGE = 500
 """Objects in one page of a list, as kubectl asks for them."""
-_UNDER_US = '"$@" & it=$!; exec >&- 2>&-; cat >/dev/null; kill "$it"'
-"""Run a program until our standard input ends."""
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -154,7 +153,7 @@ def start(words: Sequence[str]) -> Iterator[KubeProxy]:
     # mkdtemp: for this user only.
     with tempfile.TemporaryDirectory(prefix="muster-") as folder:
         path = pathlib.Path(folder) / "api.sock"
-        command = ["/bin/sh", "-c", _UNDER_US, "sh", program, *words, "proxy", f"--unix-socket={path}"]
+        command = ["/bin/sh", "-c", clusterdoor.UNDER_US, "sh", program, *words, "proxy", f"--unix-socket={path}"]
         with subprocess.Popen(  # noqa: S603 -- the user's own kubectl, with words of ours
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
