@@ -1,7 +1,9 @@
 """Gangs on a real API server: pods, Jobs and Deployments that are held, and what became of them."""
 
 import contextlib
+from http import HTTPStatus
 
+import lightkube
 from lightkube.models import apps_v1, core_v1, meta_v1
 from lightkube.models import batch_v1 as batch_models
 from lightkube.resources import apps_v1 as apps
@@ -98,7 +100,12 @@ def held(town, prefix):
 def remove(town, prefix):
     """Delete the pods at once."""
     for pod in pods(town, prefix):
-        town.kube.delete(core.Pod, pod.metadata.name, namespace=town.namespace, grace_period=0)
+        try:
+            town.kube.delete(core.Pod, pod.metadata.name, namespace=town.namespace, grace_period=0)
+        except lightkube.ApiError as error:
+            # What makes it may have deleted it meanwhile.
+            if error.status.code != HTTPStatus.NOT_FOUND:
+                raise
 
 
 def notes(town, reason):
