@@ -21,6 +21,8 @@ from agent.model import planes
 NEWEST = 200
 """contracts/capture.schema.json bounds the plane to this."""
 _LONGEST = 1000
+_LONGEST_LINE = 16 << 10
+"""Of a plain file: what follows is no record of the kernel's, whose own are at most half of that."""
 _MOST_PARTS = 4
 _FROM_PROGRAMS = 8
 """Facility (priority // 8) of the kernel is 0, and the kernel lets nobody else claim it: any program with the right to
@@ -82,7 +84,8 @@ class KernelLog:
 
     def feed_file(self, data: bytes) -> None:
         """Take what was appended to a plain file; a line without its end waits for the rest."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[:_LONGEST_LINE]
         for line in lines:
             self.feed_record(line)
 

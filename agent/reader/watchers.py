@@ -20,9 +20,9 @@ class Watcher:
 
     def offer(self, event: reader_pb2.WatchResponse | None) -> None:
         """Add an event, or the end of the stream."""
-        if self._events.qsize() >= _LONGEST_BACKLOG:
-            self._is_cut_off = True
-        self._events.put_nowait(None if self._is_cut_off else event)
+        self._is_cut_off = self._is_cut_off or self._events.qsize() >= _LONGEST_BACKLOG
+        if not self._is_cut_off:
+            self._events.put_nowait(event)
 
     async def next(self) -> reader_pb2.WatchResponse | None:
         """Return the next event, or None at the end."""

@@ -15,6 +15,8 @@ _WINDOW = datetime.timedelta(seconds=5)
 """The log's clock counts from boot and drifts against the wall clock by less than this (agents.md, dedupe by window)."""
 _NEWEST = 64
 """Kept a GPU: a storm of one code must not grow without end."""
+_MOST_ADDRESSES = 256
+"""As many as GPUs are read: addresses come from text. The one first heard of goes."""
 
 
 class History:
@@ -25,6 +27,8 @@ class History:
 
     def add(self, pci: str, xid: planes.Xid) -> bool:
         """Remember an Xid; False if it was already told."""
+        if pci not in self._by_pci and len(self._by_pci) >= _MOST_ADDRESSES:
+            del self._by_pci[next(iter(self._by_pci))]
         seen = self._by_pci.setdefault(pci, collections.deque(maxlen=_NEWEST))
         if any(_is_same(one, xid) for one in seen):
             return False

@@ -172,3 +172,13 @@ def test_a_file_cut_anywhere_says_the_same(pieces):
     for piece in pieces:
         cut.feed_file(piece)
     assert cut.records == whole.records
+
+
+def test_a_line_without_an_end_is_bounded():
+    """Nothing in a file makes the reader grow; what follows the line's end is read again."""
+    the_log, _ = log()
+    for _ in range(64):
+        the_log.feed_file(b"x" * 4096)
+    assert len(the_log._rest) <= kernel_log._LONGEST_LINE
+    the_log.feed_file(b"\n3,17,2500000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1\n")
+    assert texts(the_log) == ["NVRM: Xid (PCI:0000:1b:00): 79, pid=1"]

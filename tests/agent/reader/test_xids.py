@@ -43,3 +43,13 @@ def test_a_history_is_bounded_and_in_order(events):
     found = history.of("0000:1b:00.0")
     assert len(found) <= 64
     assert list(found) == sorted(found, key=lambda one: (one.at, one.code))
+
+
+def test_addresses_are_bounded():
+    """They come from text that the log has; the newest are kept."""
+    history = xids.History()
+    for number in range(1000):
+        history.add(f"{number:04x}:00:00.0", xid(79))
+    assert history.of("0000:00:00.0") == ()
+    assert len(history.of(f"{999:04x}:00:00.0")) == 1
+    assert len(history._by_pci) == xids._MOST_ADDRESSES
