@@ -70,8 +70,10 @@ CASES = {
     "selector": (
         a_scene(loose(constraints=Constraints(node_selector={"zone": "a"})), a_node("n1"), a_node("n2")),
         PodReason.SELECTOR,
-        ("2 nodes have room for 8 nvidia.com/gpu, and the pod's selector or affinity excludes them: "
-        "n1: selector zone=a, has none; n2: selector zone=a, has none"),
+        (
+            "2 nodes have room for 8 nvidia.com/gpu, and the pod's selector or affinity excludes them: "
+            "n1: selector zone=a, has none; n2: selector zone=a, has none"
+        ),
     ),
     "taint": (
         a_scene(loose(), a_node("n1", taints=(TAINT,))),
@@ -151,14 +153,18 @@ CASES = {
     "pinned": (
         a_scene(a_pod(gates=(), annotations={"muster.dev/lease": "t1"}, conditions=(UNSCHEDULABLE,))),
         PodReason.PINNED,
-        ("Muster let it go with a place of its own, and it is not bound there yet; "
-        "its scheduler says: 0/3 nodes are available"),
+        (
+            "Muster let it go with a place of its own, and it is not bound there yet; "
+            "its scheduler says: 0/3 nodes are available"
+        ),
     ),
     "rejected": (
         a_scene(rejected(loose(), "n1"), a_node("n1"), reports={"n1": ABSENT}),
         PodReason.REJECTED,
-        ("the kubelet of n1 refused it, UnexpectedAdmissionError: no devices; its agent says UNDER: "
-        "plugin not registered since 12:00"),
+        (
+            "the kubelet of n1 refused it, UnexpectedAdmissionError: no devices; its agent says UNDER: "
+            "plugin not registered since 12:00"
+        ),
     ),
     "bound and not started": (
         a_scene(
