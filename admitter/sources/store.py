@@ -74,10 +74,15 @@ class Store:
         fresh = {node.name: node for node in found}
         self._note_nodes(_differing(self.nodes, fresh))
         self.nodes = fresh
+        # A node that is gone and has no agent is never asked for again; autoscalers never use most names twice.
+        for name in self._rejections.keys() - fresh.keys():
+            del self._rejections[name]
 
     def change_node(self, node: KubeNode, is_gone: bool) -> None:  # noqa: FBT001 -- what an event says
         """Take one event of a Node."""
         _put(self.nodes, node.name, node, is_gone=is_gone)
+        if is_gone:
+            self._rejections.pop(node.name, None)
         self._note_nodes((node.name,))
 
     def replace_pods(self, found: list[KubePod]) -> None:
