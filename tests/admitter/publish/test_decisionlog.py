@@ -29,6 +29,8 @@ def test_lines_are_only_ever_added(tmp_path):
         "rule": "admit",
         "detail": "3 pods on 1 nodes",
         "lease_id": "t1-x-1",
+        "node": "",
+        "reason": "",
     }
 
 
