@@ -1,9 +1,8 @@
 """Images get warm on a real containerd, as they should be held, and nothing of others is touched."""
 
-import asyncio
-
 from agent.model.warm import Mode
 from muster.model.warmth import Hold, Level
+from tests.agent.warmer.looks import settled
 
 
 def is_held(world, name, hold):
@@ -27,8 +26,7 @@ async def test_a_public_image_becomes_visible_and_complete(world, runtime, fault
     assert report.tags[0].reference == name
     assert f"{name} " in runtime.run_ctr("images", "check")
     assert "complete" in runtime.run_ctr("images", "check", f"name=={name}")
-    await asyncio.sleep(0)
-    assert await here.client.list_leases() == ()
+    await settled(here.client.list_leases, lambda leases: not leases)
 
 
 async def test_a_shadow_is_whole_and_not_listed(world, runtime, faulty, wanted):
@@ -39,14 +37,13 @@ async def test_a_shadow_is_whole_and_not_listed(world, runtime, faulty, wanted):
     await here.start(wanted(name, Mode.SHADOW))
     await here.until(is_held(here, name, Hold.SHADOW), "a shadow")
     assert runtime.run_ctr("images", "ls", "-q") == ""
-    leases = await here.client.list_leases()
-    assert [lease.is_done for lease in leases] == [True]
+    await settled(here.client.list_leases, lambda leases: [lease.is_done for lease in leases] == [True])
     await here.stop()
     faulty.requests.clear()
     here.settings["list"] = None
     await here.start()
     await here.until(lambda report: not report.images)
-    assert await here.client.list_leases() == (), "nobody wants it any more"
+    await settled(here.client.list_leases, lambda leases: not leases)
 
 
 async def test_the_kubelet_finds_a_shadow_warm(world, runtime, faulty, wanted):
