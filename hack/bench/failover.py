@@ -117,12 +117,15 @@ class Load:
         """Show the oracle every pod, until cancelled."""
         api = apiclient.from_kubeconfig(self._stage.cluster.kubeconfig)
         async with api.wire(lambda: None) as wire:
-            version = "0"
             while True:
-                async for event in events.follow(wire, core_v1.Pod, version):
-                    version = event.version
-                    if event.item is not None and event.item.metadata.namespace == NAMESPACE:
-                        self._show(event.item, is_gone=event.is_gone)
+                try:
+                    # From 0 it begins with everything there is.
+                    async for event in events.follow(wire, core_v1.Pod, "0"):
+                        if event.item is not None and event.item.metadata.namespace == NAMESPACE:
+                            self._show(event.item, is_gone=event.is_gone)
+                except apiclient.Failed as error:
+                    print(f"the watch broke: {error!r}", file=sys.stderr)
+                    await asyncio.sleep(1)
 
     def _show(self, pod: core_v1.Pod, *, is_gone: bool) -> None:
         metadata, spec, status = pod.metadata, pod.spec, pod.status

@@ -17,6 +17,7 @@ import sys
 import time
 from typing import Any
 
+from lightkube.core import exceptions
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import core_v1 as core
 
@@ -33,6 +34,7 @@ SHAPES = ((10_000, 1), (500, 20), (20, 500), (1, 10_000))
 """Gangs x pods (admission.md section 5)."""
 AT_ONCE = 32
 GIVE_UP_SECONDS = 300.0
+_NOT_FOUND = 404
 
 
 def scaled(scale: float) -> list[tuple[int, int]]:
@@ -59,12 +61,15 @@ class Bench:
         """Watch the pods until cancelled."""
         api = apiclient.from_kubeconfig(self.stage.cluster.kubeconfig)
         async with api.wire(lambda: None) as wire:
-            version = "0"
             while True:
-                async for event in events.follow(wire, core.Pod, version):
-                    version = event.version
-                    if event.item is not None and event.item.metadata.namespace == NAMESPACE:
-                        self._see(event.item, is_gone=event.is_gone)
+                try:
+                    # From 0 it begins with everything there is.
+                    async for event in events.follow(wire, core.Pod, "0"):
+                        if event.item is not None and event.item.metadata.namespace == NAMESPACE:
+                            self._see(event.item, is_gone=event.is_gone)
+                except apiclient.Failed as error:
+                    print(f"the watch broke: {error!r}", file=sys.stderr)
+                    await asyncio.sleep(1)
 
     def _see(self, pod: core.Pod, *, is_gone: bool) -> None:
         assert pod.metadata is not None
@@ -123,7 +128,11 @@ class Bench:
 
         async def delete(name: str) -> None:
             async with slots:
-                await self._client.delete(core.Pod, name, namespace=NAMESPACE, grace_period=0)
+                try:
+                    await self._client.delete(core.Pod, name, namespace=NAMESPACE, grace_period=0)
+                except exceptions.ApiError as error:
+                    if error.status.code == _NOT_FOUND:
+                        self.present.discard(name)
 
         end = time.monotonic() + GIVE_UP_SECONDS
         while self.present:
