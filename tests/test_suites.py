@@ -60,7 +60,7 @@ import pytest
 @pytest.mark.real("etcd")
 def test_first(): assert False, "must not run"
 
-@pytest.mark.real("etcd", "containerd-stargz-grpc")
+@pytest.mark.real("etcd", "skopeo")
 def test_second(): assert False, "must not run"
 """
 
@@ -75,7 +75,7 @@ def test_without_go_and_assets_real_tests_skip_and_one_line_says_so(tmp_path):
     done = run(tmp_path, REAL, ci=False, **without_programs(tmp_path))
     assert done.returncode == 0
     lacking = "no Go and no KUBEBUILDER_ASSETS to have etcd from"
-    package = "no containerd-stargz-grpc; on Debian: apt-get install stargz-snapshotter"
+    package = "no skopeo; on Debian: apt-get install skopeo"
     said = [line for line in done.stdout.splitlines() if line.startswith("did not run")]
     assert said == [f"did not run: 1 ({lacking}), 1 ({lacking}; {package})"]
 

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from hack.cluster import assets, build, versions
 
 DEBIAN = {
-    "containerd-stargz-grpc": "stargz-snapshotter",
     "docker-registry": "docker-registry",
     "promtool": "prometheus",
     "runc": "runc",

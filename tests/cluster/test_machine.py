@@ -28,7 +28,7 @@ def a_program(folder, name, body="exit 0"):
     ("name", "reason"),
     [
         ("etcd", "no Go and no KUBEBUILDER_ASSETS to have etcd from"),
-        ("containerd-stargz-grpc", "no containerd-stargz-grpc; on Debian: apt-get install stargz-snapshotter"),
+        ("skopeo", "no skopeo; on Debian: apt-get install skopeo"),
     ],
 )
 def test_what_is_missing_has_a_reason_until_it_is_there(bare, monkeypatch, name, reason):
@@ -49,25 +49,25 @@ def test_a_name_that_nobody_knows_is_a_mistake(bare):
 
 
 def test_where_nothing_can_be_provided_nothing_is_tried(bare):
-    machine.provide(["etcd", "containerd-stargz-grpc"], LINE, installs=True)
+    machine.provide(["etcd", "skopeo"], LINE, installs=True)
     assert machine.reason_missing(["etcd"], LINE) == "no Go and no KUBEBUILDER_ASSETS to have etcd from"
 
 
 def test_packages_are_installed_only_where_that_is_wanted_and_start_no_service(bare):
     a_program(bare, "apt-get", f'echo "$RUNLEVEL $@" >>{bare}/calls')
-    machine.provide(["containerd-stargz-grpc"], LINE, installs=False)
+    machine.provide(["skopeo"], LINE, installs=False)
     assert os.listdir(bare) == ["apt-get"]
-    machine.provide(["containerd-stargz-grpc"], LINE, installs=True)
+    machine.provide(["skopeo"], LINE, installs=True)
     assert (bare / "calls").read_text().splitlines() == [
         "1 update -qq",
-        "1 install -y -qq --no-install-recommends stargz-snapshotter",
+        "1 install -y -qq --no-install-recommends skopeo",
     ]
 
 
 def test_a_package_that_cannot_be_had_says_why(bare):
     a_program(bare, "apt-get", "echo no such package; exit 100")
     with pytest.raises(build.Failed, match=r"(?s)apt-get update ended with 100.*no such package"):
-        machine.provide(["containerd-stargz-grpc"], LINE, installs=True)
+        machine.provide(["skopeo"], LINE, installs=True)
 
 
 def test_the_outlook_says_what_is_built_how_long_and_where(bare, tmp_path):
