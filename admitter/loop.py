@@ -320,6 +320,9 @@ class AdmissionLoop:
             if state.snapshot_term == self.term and self._sent.get(node) != mine:
                 self._sent[node] = mine
                 self._feed.send_leases(node, LeaseSet(term=self.term, leases=mine))
+        # The feed has forgotten these, with what was sent to them: who comes back is told anew.
+        for gone in self._sent.keys() - view.nodes.keys():
+            del self._sent[gone]
 
     def _tell_clients(self, book: Book) -> None:
         for key, attachment in self._attached.items():

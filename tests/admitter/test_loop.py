@@ -131,6 +131,16 @@ async def test_an_agent_is_told_only_what_is_new():
     assert world.feed.sent[3:] == [("n1", 1, 0)]
 
 
+async def test_a_node_that_was_forgotten_is_told_anew_when_it_comes_back():
+    world = World(("n1", 8), ("n2", 8))
+    world.loop.decide_once()
+    world.feed.show(("n2", 8))
+    world.loop.decide_once()
+    world.feed.show(("n1", 8), ("n2", 8))
+    world.loop.decide_once()
+    assert world.feed.sent == [("n1", 1, 0), ("n2", 1, 0), ("n1", 1, 0)]
+
+
 async def test_a_node_is_told_nothing_before_it_has_spoken_in_this_term():
     world = World(a_node("n1", 8, term=0))
     world.loop.open(a_gang(), "client")
