@@ -30,7 +30,7 @@ REQUEST_SECONDS = 10.0
 LIST_SECONDS = 60.0
 """For one page of a list: a busy API server reads 500 pods from etcd."""
 SILENT_SECONDS = 90.0
-"""A watch gets a bookmark about every minute (kube-apiserver 1.37, `bookmarkFrequency`)."""
+"""A watch ends within a minute (events.py); what is silent for so long has lost its other end."""
 REOPEN_SECONDS = 1.0
 """Between two openings of one watch: a server that closes at once must not be asked in a loop."""
 NAMESPACE_FILE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

@@ -4,7 +4,9 @@ In: a connection, one kind of the API, the version to go on from. Out: events, e
 
 Invariants: a bookmark carries a version and nothing else. The API server sends it as an otherwise empty object, which
 for Pods and Jobs is none that their types allow (`"containers": null`), so it is never decoded as one. A line ends at a
-newline byte and nowhere else: text that a tenant writes into an annotation may hold whatever Unicode calls a line's end.
+newline byte and nowhere else: text that a tenant writes into an annotation may hold whatever Unicode calls a line's end. A
+stream ends within a minute, and goes on as another: by the end of each the API server has sent a bookmark, while a kind that
+does not change may hear none for longer than anybody should have to wait for a sign of life (kube-apiserver 1.37).
 
 Why not the client's own `watch`: lightkube 1.0 decodes bookmarks as objects, and splits lines as str.splitlines does.
 
@@ -12,6 +14,7 @@ Not here: what to do when the stream ends (watch.py).
 """
 
 import dataclasses
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,6 +22,8 @@ import httpx2
 from lightkube.core import decoders, exceptions
 from lightkube.core import resource as resources
 
+STREAM_SECONDS = (40, 60)
+"""How long one stream lasts, at random: two admitters and all their kinds do not come back in step."""
 _BOOKMARK, _ERROR, _DELETED = "BOOKMARK", "ERROR", "DELETED"
 
 
@@ -34,12 +39,18 @@ class Event:
 
 
 async def follow(wire: httpx2.AsyncClient, resource: Any, version: str) -> AsyncIterator[Event]:
-    """Yield what happens to all objects of a kind after `version`, for as long as the API server speaks.
+    """Yield what happens to all objects of a kind after `version`, until the API server ends the stream.
 
     ApiError if it says so in the stream, HTTPStatusError if it refuses the watch, ValueError for what cannot be read.
     """
-    parameters = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
-    # Silence is the caller's to judge: a quiet kind says something once a minute.
+    seconds = random.randint(*STREAM_SECONDS)  # noqa: S311 -- jitter
+    parameters = {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": version,
+        "timeoutSeconds": str(seconds),
+    }
+    # Silence is the caller's to judge.
     timeout = httpx2.Timeout(**{**wire.timeout.as_dict(), "read": None})
     async with wire.stream("GET", path_of(resource), params=parameters, timeout=timeout) as response:
         response.raise_for_status()

@@ -119,8 +119,10 @@ class Load:
         async with api.wire(lambda: None) as wire:
             while True:
                 try:
-                    # From 0 it begins with everything there is.
-                    async for event in events.follow(wire, core_v1.Pod, "0"):
+                    listed = self.client.list(core_v1.Pod, namespace=NAMESPACE)
+                    async for pod in listed:
+                        self._show(pod, is_gone=False)
+                    async for event in events.follow(wire, core_v1.Pod, str(listed.resourceVersion)):
                         if event.item is not None and event.item.metadata.namespace == NAMESPACE:
                             self._show(event.item, is_gone=event.is_gone)
                 except apiclient.Failed as error:

@@ -63,8 +63,10 @@ class Bench:
         async with api.wire(lambda: None) as wire:
             while True:
                 try:
-                    # From 0 it begins with everything there is.
-                    async for event in events.follow(wire, core.Pod, "0"):
+                    listed = self._client.list(core.Pod, namespace=NAMESPACE)
+                    async for pod in listed:
+                        self._see(pod, is_gone=False)
+                    async for event in events.follow(wire, core.Pod, str(listed.resourceVersion)):
                         if event.item is not None and event.item.metadata.namespace == NAMESPACE:
                             self._see(event.item, is_gone=event.is_gone)
                 except apiclient.Failed as error:

@@ -1,4 +1,4 @@
-"""An API server that ends every watch within seconds, a bookmark before each end: nothing breaks and nothing is missed."""
+"""Watches that end within seconds, on a real API server, a bookmark before each end: nothing breaks and nothing is missed."""
 
 import asyncio
 
@@ -16,13 +16,12 @@ from hack.cluster import grants
 from tests.admitter.kubetown import until
 
 KINDS = (core.Node, core.Pod, core.Namespace, resource_v1.ResourceSlice, resource_v1.DeviceClass, batch_v1.Job)
-SHORT = {"kube-apiserver": ["--min-request-timeout=5"]}
-"""A watch ends after one to two times so long (kube-apiserver's flag), with a bookmark two seconds before."""
 
 
-@pytest.fixture
-def restless(new_cluster):
-    return new_cluster(extra=SHORT)
+@pytest.fixture(autouse=True)
+def short_streams(monkeypatch):
+    """The API server sends a bookmark two seconds before the end that it was asked for."""
+    monkeypatch.setattr(events, "STREAM_SECONDS", (5, 8))
 
 
 async def a_bookmark(api, resource):
@@ -34,16 +33,16 @@ async def a_bookmark(api, resource):
     raise AssertionError(f"a watch of {resource.__name__} ended without a bookmark")
 
 
-async def test_watches_outlive_their_ends_and_bookmarks(restless):
-    api = apiclient.from_kubeconfig(restless.kubeconfig)
-    client = grants.client(restless.kubeconfig)
+async def test_watches_outlive_their_ends_and_bookmarks(cluster):
+    api = apiclient.from_kubeconfig(cluster.kubeconfig)
+    client = grants.client(cluster.kubeconfig)
     clock = SystemClock()
-    cluster = ClusterWatch(api, clock, agents=frozenset)
+    watched = ClusterWatch(api, clock, agents=frozenset)
     above = WorkloadWatch(api, clock.monotonic)
     with capture_logs() as logs:
-        tasks = [asyncio.create_task(cluster.watch(lambda *_: None)), asyncio.create_task(above.run())]
+        tasks = [asyncio.create_task(watched.watch(lambda *_: None)), asyncio.create_task(above.run())]
         try:
-            await until(lambda: cluster.is_synced and above.is_synced and not cluster.problems, "watches that stand")
+            await until(lambda: watched.is_synced and above.is_synced and not watched.problems, "watches that stand")
             opened = api.requests["WATCH"]
             # Every kind's bookmark is understood, and every watch has ended and stands again.
             versions = await asyncio.gather(*(a_bookmark(api, kind) for kind in KINDS))
@@ -52,6 +51,7 @@ async def test_watches_outlive_their_ends_and_bookmarks(restless):
                 core.Namespace(metadata=meta_v1.ObjectMeta(name="late", labels={"muster.dev/managed": "true"}))
             )
             await until(lambda: "late" in above.workloads().managed, "what happened after many ends")
+            client.delete(core.Namespace, "late")
         finally:
             for task in tasks:
                 task.cancel()

@@ -129,6 +129,7 @@ async def test_events_follow_the_list_and_a_watch_resumes_from_the_last_version(
         await server.watches.get()
         assert "resourceVersion=40" in server.asked[-1]
         assert "allowWatchBookmarks=true" in server.asked[-1]
+        assert "timeoutSeconds=" in server.asked[-1], "a kind that never changes says nothing for hours"
         await until(lambda: not followed.problem)
     assert pods.replacements == [["a"]]
 
