@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import doctest
+import pathlib
 import signal
+import tempfile
 
 import pytest
 
@@ -15,11 +17,14 @@ from tests.agent.reader.world import reason, until
 
 
 @pytest.fixture
-def host(tmp_path):
-    for folder in ("device-plugins", "plugins_registry", "k0s/device-plugins"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "device-plugins/kubelet.sock").touch()
-    return tmp_path
+def host():
+    # A socket's path has 107 bytes at most, and pytest's own folders take most of them.
+    with tempfile.TemporaryDirectory(prefix="muster-") as name:
+        root = pathlib.Path(name)
+        for folder in ("device-plugins", "plugins_registry", "k0s/device-plugins"):
+            (root / folder).mkdir(parents=True)
+        (root / "device-plugins/kubelet.sock").touch()
+        yield root
 
 
 class Asked:
