@@ -81,7 +81,8 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     if process.stdout.readline().strip() != READY.encode():
-        raise RuntimeError(f"{' '.join(arguments)} ended with {process.wait()}")
+        process.communicate()
+        raise RuntimeError(f"{' '.join(arguments)} ended with {process.returncode}")
     return process
 
 
