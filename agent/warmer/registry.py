@@ -29,9 +29,10 @@ from typing import Any
 
 from agent.core import warmfailure, warmmanifest
 from agent.model.warm import Descriptor, Reason, Reference
+from agent.warmer import tokens
 from agent.warmer.hosts import Endpoint, endpoints
 
-Credentials = tuple[str, str]
+Credentials = tokens.Credentials
 
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _MOST_REDIRECTS = 5
@@ -86,8 +87,8 @@ class Registry:
     def __init__(
         self, hosts_folder: pathlib.Path, *, timeout_seconds: float, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._folder, self._timeout, self._monotonic = hosts_folder, timeout_seconds, monotonic
-        self._tokens: dict[tuple[str, str, str], tuple[str, float]] = {}
+        self._folder, self._timeout = hosts_folder, timeout_seconds
+        self._tokens = tokens.Tokens(monotonic)
 
     def resolve(self, reference: Reference, credentials: Credentials | None) -> Descriptor:
         """Return what a reference is now."""
@@ -170,7 +171,7 @@ class Registry:
             url, credentials = f"{url}?ns={reference.host}", None
         asked = {"Accept": ", ".join(warmmanifest.ACCEPTED) if "manifests/" in path else "*/*", **(headers or {})}
         scope = f"repository:{reference.repository}:pull"
-        known = self._known_token(endpoint, scope, credentials)
+        known = _bearer(self._tokens.known(endpoint.host, scope, credentials))
         answer = self._send(endpoint, method, url, {**asked, **known})
         if answer.response.status == http.HTTPStatus.UNAUTHORIZED:
             challenge = answer.response.getheader("WWW-Authenticate", "")
@@ -230,10 +231,6 @@ class Registry:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context
 
-    def _known_token(self, endpoint: Endpoint, scope: str, credentials: Credentials | None) -> dict[str, str]:
-        token, until = self._tokens.get((endpoint.host, scope, credentials[0] if credentials else ""), ("", 0.0))
-        return {"Authorization": f"Bearer {token}"} if token and self._monotonic() < until else {}
-
     def _proof(self, endpoint: Endpoint, challenge: str, scope: str, credentials: Credentials | None) -> dict[str, str]:
         """Return the header that answers a challenge; empty: there is nothing to answer it with."""
         kind, _, rest = challenge.partition(" ")
@@ -251,10 +248,9 @@ class Registry:
         with contextlib.closing(Blob(answer)) as body:
             content = _json(body.read(1 << 20))
         token = str(content.get("token") or content.get("access_token") or "")
-        lifetime = float(content.get("expires_in") or 60)
-        key = (endpoint.host, scope, credentials[0] if credentials else "")
-        self._tokens[key] = (token, self._monotonic() + lifetime * 0.8)
-        return {"Authorization": f"Bearer {token}"} if token else {}
+        if token:
+            self._tokens.keep(endpoint.host, scope, credentials, token, content.get("expires_in"))
+        return _bearer(token)
 
     @staticmethod
     def _refusal(endpoint: Endpoint, answer: _Answer) -> RegistryFailed:
@@ -274,6 +270,10 @@ def _joined(endpoint: Endpoint, url: str, location: str) -> str:
 
 def _basic(credentials: Credentials) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(":".join(credentials).encode()).decode()}
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def _json(data: bytes) -> dict[str, Any]:

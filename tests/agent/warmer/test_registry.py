@@ -114,6 +114,34 @@ def test_a_token_is_fetched_with_the_password_and_used_again(server, registry, t
     assert [proof for _, _, proof in own.seen] == ["", "Bearer t0", "Bearer t0"]
 
 
+def test_a_token_is_nobodys_but_who_showed_the_same_password(server, registry, tmp_path):
+    """Two tenants of one cloud registry have the same user name, `_json_key`."""
+    own, tokens = server(), server()
+    trust(tmp_path, own.address)
+    right, wrong = ("_json_key", "right"), ("_json_key", "wrong")
+    proof = "Basic " + base64.b64encode(b"_json_key:right").decode()
+
+    def token(handler):
+        if handler.headers.get("Authorization") == proof:
+            reply(handler, 200, json.dumps({"token": "t0"}).encode())
+        else:
+            reply(handler, 401)
+
+    def guarded(handler):
+        if handler.headers.get("Authorization") == "Bearer t0":
+            manifest(handler)
+        else:
+            reply(handler, 401, WWW_Authenticate=f'Bearer realm="http://{tokens.address}/token"')
+
+    tokens.routes["/token"], own.routes["/v2/ml/app/manifests/"] = token, guarded
+    assert registry.resolve(image(own.address), right).digest == DIGEST
+    with pytest.raises(RegistryFailed) as raised:
+        registry.resolve(image(own.address), wrong)
+    assert raised.value.reason is Reason.UNAUTHORIZED
+    assert registry.resolve(image(own.address), right).digest == DIGEST
+    assert [shown for _, _, shown in tokens.seen].count(proof) == 1
+
+
 def test_where_a_blob_is_redirected_to_learns_no_proof(server, registry, tmp_path):
     own, store = server(), server()
     trust(tmp_path, own.address)
