@@ -18,7 +18,7 @@ import logging
 import pathlib
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
 from agent.core import warmlazy, warmyield
@@ -43,7 +43,8 @@ RETRY_SECONDS = 60.0
 class _Layer:
     """What is known of one mounted layer."""
 
-    folder: pathlib.Path
+    folder: pathlib.Path | None = None
+    """Where it is mounted; None: not known yet."""
     fetched: float | None = None
     problem: str = ""
     forgiven: str = ""
@@ -103,12 +104,12 @@ class Lazy:
                 self._wake.clear()
                 before = [(layer.fetched, layer.problem) for layer in self._layers.values()]
                 for image in self._mounted:
-                    await self._learn(image)
+                    await self._guarded(self._learn(image), *self._remote(image))
                 for layer in tuple(self._layers.values()):
-                    await self._look(layer)
+                    await self._guarded(self._look(layer), layer)
                 unread = self._unread()
                 if unread is not None and not is_busy():
-                    await self._read(unread, is_busy)
+                    await self._guarded(self._read(unread, is_busy), unread)
                 if before != [(layer.fetched, layer.problem) for layer in self._layers.values()]:
                     changed()
                 if self._unread() is None or is_busy():
@@ -119,6 +120,20 @@ class Lazy:
             # A thread that hangs is not waited for.
             self._threads.shutdown(wait=False, cancel_futures=True)
 
+    async def _guarded(self, work: Awaitable[None], *layers: _Layer) -> None:
+        """Do one thing for some layers; a fault of ours in it makes them broken, and ends nothing else."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 -- one image must not end the warmer for all others
+            _log.error("a lazily mounted image cannot be looked at, by a fault of ours", exc_info=error)
+            for layer in layers:
+                self._fail(layer, error)
+
+    def _remote(self, image: Image) -> tuple[_Layer, ...]:
+        """Return the layers of an image that lie elsewhere; where they are mounted may not be known yet."""
+        found = [one.chain_id for one in image.layers if one.chain_id in self._snapshots]
+        return tuple(self._layers.setdefault(chain, _Layer()) for chain in found if self._snapshots[chain].is_remote)
+
     def _unread(self) -> _Layer | None:
         """Return the next layer to read, of the first wanted image that has one."""
         if self._throttle is None:
@@ -126,7 +141,7 @@ class Lazy:
         for image in self._wanted:
             for one in image.layers:
                 layer = self._layers.get(one.chain_id)
-                if layer is None or layer.is_read or self._monotonic() < layer.retry_at:
+                if layer is None or layer.folder is None or layer.is_read or self._monotonic() < layer.retry_at:
                     continue
                 if layer.fetched != 1.0 or layer.problem:
                     return layer
@@ -134,8 +149,9 @@ class Lazy:
 
     async def _learn(self, image: Image) -> None:
         """Learn where the layers of an image are mounted: a view says it, and is removed at once."""
-        remote = [layer.chain_id for layer in image.layers if self._snapshots[layer.chain_id].is_remote]
-        if all(chain in self._layers for chain in remote):
+        if not _is_mounted(image, self._snapshots):
+            return  # It went while another image was looked at.
+        if all(layer.folder is not None for layer in self._remote(image)):
             return
         key = f"{warmyield.OWN_PREFIX}view-{uuid.uuid4().hex[:12]}"
         try:
@@ -147,19 +163,23 @@ class Lazy:
         folders = warmlazy.folders(mounts)
         if len(folders) == len(image.layers):
             for one, folder in zip(image.layers, reversed(folders), strict=True):
-                if one.chain_id in remote:
-                    self._layers.setdefault(one.chain_id, _Layer(pathlib.Path(folder)))
+                layer = self._layers.get(one.chain_id)
+                if layer is not None and layer.folder is None:
+                    layer.folder, layer.problem = pathlib.Path(folder), ""
 
     async def _look(self, layer: _Layer) -> None:
         """Read what a layer says of itself, and now and then a file of it."""
+        folder = layer.folder
+        if folder is None:
+            return
         try:
-            share = warmlazy.parse(await self._in_thread(lambda: lazyfiles.state(layer.folder)))
+            share = warmlazy.parse(await self._in_thread(lambda: lazyfiles.state(folder)))
             if share is not None:
                 layer.fetched = share.fraction
                 layer.problem = share.error if share.error != layer.forgiven else ""
             if self._monotonic() >= layer.probe_at:
                 layer.probe_at = self._monotonic() + PROBE_SECONDS
-                await self._in_thread(lambda: lazyfiles.probe(layer.folder))
+                await self._in_thread(lambda: lazyfiles.probe(folder))
         except FileNotFoundError:
             layer.fetched = None  # Not to be seen from here, or not stargz.
         except OSError as error:
@@ -167,16 +187,18 @@ class Lazy:
 
     async def _read(self, layer: _Layer, is_busy: Callable[[], bool]) -> None:
         """Read on in a layer, for a while or until the node is needed."""
+        folder = layer.folder
         assert self._throttle is not None
+        assert folder is not None
         until = self._monotonic() + LOOK_SECONDS
-        pieces = layer.reading = layer.reading or lazyfiles.pieces(layer.folder)
+        pieces = layer.reading = layer.reading or lazyfiles.pieces(folder)
         try:
             while size := await self._in_thread(lambda: next(pieces, 0)):
                 self.read_bytes += size
                 await self._throttle.spend(size)
                 if is_busy() or self._monotonic() > until:
                     return
-            share = warmlazy.parse(await self._in_thread(lambda: lazyfiles.state(layer.folder)))
+            share = warmlazy.parse(await self._in_thread(lambda: lazyfiles.state(folder)))
         except FileNotFoundError:
             share = None
         except OSError as error:
@@ -186,8 +208,10 @@ class Lazy:
         if share is not None:
             layer.fetched, layer.forgiven = share.fraction, share.error
 
-    def _fail(self, layer: _Layer, error: OSError) -> None:
-        said = "no answer" if isinstance(error, TimeoutError) else error.strerror or repr(error)
+    def _fail(self, layer: _Layer, error: Exception) -> None:
+        said = (error.strerror if isinstance(error, OSError) else "") or repr(error)[:200]
+        if isinstance(error, TimeoutError):
+            said = "no answer"
         if layer.problem != said:
             _log.info("a lazily mounted layer cannot be read: %s", said)
         layer.problem, layer.is_read, layer.reading = said, False, None
