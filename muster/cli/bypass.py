@@ -4,8 +4,8 @@ In: a scope, the user's kubeconfig. Out: requests, a line for each; one JSON obj
 what go, and what had to stay.
 
 Invariants: nothing is sent before the user has agreed, and nothing at all on trial. It can be stopped anywhere and run again.
-One object that cannot be changed does not keep the others from being let go. Nobody is promised a GPU: pods that are let go
-compete for what the nodes advertise.
+One object that cannot be changed, or one request without an answer, does not keep the others from being let go. Nobody is
+promised a GPU: pods that are let go compete for what the nodes advertise.
 
 Not here: what is Muster's (bypassplan.py).
 """
@@ -19,7 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -34,10 +34,13 @@ AT_ONCE = 16
 PASSES = 10
 """A policy that was deleted still counts for a moment, and what is resumed makes new pods."""
 PAUSE_SECONDS = 1.0
+TRIES = 3
+"""Of a read that gets no answer: an API server that starts anew is back within seconds, and what is unread stays held."""
 _NOT_FOUND = 404
 _SHOWN = 20
 """Steps named before the question; --dry-run names all."""
 Say = Callable[[str], None]
+_Answer = TypeVar("_Answer")
 _LEASE = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/muster-admitter"
 
 
@@ -109,6 +112,8 @@ def _bypass(
     is_sure: bool,
     muster_namespace: str,
 ) -> Exit:
+    # Nothing has been sent yet: that the API server is out of reach is said before anything else.
+    _retried(proxy.date)
     plan = _plan(proxy, scope)
     for step in plan.steps if is_trial else plan.steps[:_SHOWN]:
         say(f"{'would ' if is_trial else ''}{step.text}: {step.about}")
@@ -167,7 +172,7 @@ def _carry_out(proxy: KubeProxy, scope: Scope, plan: Plan, say: Say) -> Result:
         time.sleep(PAUSE_SECONDS)
         plan = _plan(proxy, scope)
         was_stuck, stuck = stuck, all(step.about in failed for step in plan.steps)
-        if not plan.steps or (stuck and was_stuck):
+        if (not plan.steps and not plan.unread) or (stuck and was_stuck):
             break
     for note in plan.notes:
         say(f"note: {note}")
@@ -182,7 +187,20 @@ def _try(proxy: KubeProxy, step: Step) -> str:
     except Refused as refused:
         # Gone meanwhile, or made anew under its name: nothing of ours is on it, or the next pass sees it.
         return "" if refused.status == _NOT_FOUND else str(refused)
+    except NoAnswer as error:
+        # Whether it was done shows in the next pass, which sends it again if it was not.
+        return f"no answer: {error}"
     return ""
+
+
+def _retried(read: Callable[[], _Answer]) -> _Answer:
+    """Return what a read answers, at the last try too: NoAnswer."""
+    for _ in range(TRIES - 1):
+        try:
+            return read()
+        except NoAnswer:
+            time.sleep(PAUSE_SECONDS)
+    return read()
 
 
 def _plan(proxy: KubeProxy, scope: Scope) -> Plan:
@@ -191,12 +209,14 @@ def _plan(proxy: KubeProxy, scope: Scope) -> Plan:
 
     def read(path: str, **parameters: str) -> list[dict[str, Any]]:
         try:
-            return list(proxy.list(path, **parameters))
+            return _retried(lambda: list(proxy.list(path, **parameters)))
         except Refused as refused:
             # 404: this cluster has no such kind.
             if refused.status != _NOT_FOUND:
                 unread[path] = f"cannot be listed: {refused}"
-            return []
+        except NoAnswer as error:
+            unread[path] = f"cannot be listed: no answer: {error}"
+        return []
 
     inside = f"/namespaces/{scope.namespace}" if scope.namespace else ""
     steps: list[Step] = []
@@ -227,7 +247,7 @@ def _leader(proxy: KubeProxy, namespace: str) -> str:
         now = _time(proxy)
         renewed = datetime.datetime.fromisoformat(str(spec["renewTime"]))
         is_alive = (now - renewed).total_seconds() <= float(spec["leaseDurationSeconds"])
-    except (Refused, KeyError, ValueError, TypeError):
+    except (Refused, NoAnswer, KeyError, ValueError, TypeError):
         return ""
     return str(spec.get("holderIdentity") or "").partition("_")[0] if is_alive else ""
 
@@ -238,7 +258,7 @@ def _user(proxy: KubeProxy) -> str:
     try:
         answer = proxy.send(Request(method="POST", path=path, body=review))
         return str(answer["status"]["userInfo"]["username"])
-    except (Refused, KeyError, TypeError):
+    except (Refused, NoAnswer, KeyError, TypeError):
         return "somebody"
 
 
@@ -270,5 +290,5 @@ def _log(proxy: KubeProxy, scope: Scope, reason: str, text: str, say: Say) -> No
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
     try:
         proxy.send(Request(method="POST", path=path, body=event))
-    except Refused as refused:
-        say(f"note: no Event could be written: {refused}")
+    except (Refused, NoAnswer) as error:
+        say(f"note: no Event could be written: {error}")

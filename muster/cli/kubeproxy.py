@@ -77,21 +77,28 @@ class KubeProxy:
         self._path = path
         self._mine = threading.local()
         self._all: list[_Connection] = []
+        self._said_at = ""
+        """Date of its last answer."""
 
     def get(self, path: str) -> dict[str, Any]:
         """Return one object."""
-        return self._ask("GET", path)[0]
+        return self._ask("GET", path)
 
     def date(self) -> str:
-        """Return the time by the API server's own clock, as HTTP writes it."""
-        return self._ask("GET", "/version")[1]
+        """Return the time by the API server's own clock, as HTTP writes it: without an answer now, what it last said."""
+        try:
+            self._ask("GET", "/version")
+        except (Refused, NoAnswer):
+            if not self._said_at:
+                raise
+        return self._said_at
 
     def list(self, path: str, **parameters: str) -> Iterator[dict[str, Any]]:
         """Yield the items of a list, page by page."""
         token = ""
         while True:
             query = urllib.parse.urlencode({"limit": str(PAGE), **parameters, **({"continue": token} if token else {})})
-            page, _ = self._ask("GET", f"{path}?{query}")
+            page = self._ask("GET", f"{path}?{query}")
             yield from page.get("items") or ()
             token = (page.get("metadata") or {}).get("continue") or ""
             if not token:
@@ -99,16 +106,14 @@ class KubeProxy:
 
     def send(self, request: Request) -> dict[str, Any]:
         """Carry out one write; return what the API server answers."""
-        return self._ask(request.method, request.path, request.body, request.kind)[0]
+        return self._ask(request.method, request.path, request.body, request.kind)
 
     def close(self) -> None:
         """Close the connections of all threads."""
         for connection in self._all:
             connection.close()
 
-    def _ask(
-        self, method: str, path: str, body: Any = None, kind: str = "application/json"
-    ) -> tuple[dict[str, Any], str]:
+    def _ask(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> dict[str, Any]:
         connection = self._connection()
         text = json.dumps(body) if body is not None else None
         try:
@@ -118,10 +123,14 @@ class KubeProxy:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise NoAnswer(f"{method} {path}: {error or type(error).__name__}") from error
-        if response.status >= 400:
-            raise _refusal(response.status, content)
+        refusal = _refusal(response.status, content) if response.status >= 400 else None
+        if not isinstance(refusal, NoAnswer):
+            self._said_at = response.getheader("Date") or self._said_at
+        if refusal is not None:
+            raise refusal
         try:
-            return json.loads(content or b"{}"), response.getheader("Date") or ""
+            found: dict[str, Any] = json.loads(content or b"{}")
+            return found
         except ValueError as error:
             raise NoAnswer(f"{method} {path}: the answer is no JSON") from error
 
