@@ -46,7 +46,10 @@ class _Layer:
     folder: pathlib.Path | None = None
     """Where it is mounted; None: not known yet."""
     fetched: float | None = None
-    problem: str = ""
+    read_problem: str = ""
+    """Why it could not be read when that was tried last; only a read takes that back."""
+    said: str = ""
+    """The error in its state file."""
     forgiven: str = ""
     """An error of its state file, which stays there, after which all of it could be read."""
     is_read: bool = False
@@ -55,6 +58,10 @@ class _Layer:
     retry_at: float = 0.0
     reading: Iterator[int] | None = None
     """Where a read that was interrupted goes on."""
+
+    @property
+    def problem(self) -> str:
+        return self.read_problem or self.said
 
 
 class Lazy:
@@ -165,7 +172,7 @@ class Lazy:
             for one, folder in zip(image.layers, reversed(folders), strict=True):
                 layer = self._layers.get(one.chain_id)
                 if layer is not None and layer.folder is None:
-                    layer.folder, layer.problem = pathlib.Path(folder), ""
+                    layer.folder, layer.read_problem = pathlib.Path(folder), ""
 
     async def _look(self, layer: _Layer) -> None:
         """Read what a layer says of itself, and now and then a file of it."""
@@ -176,10 +183,11 @@ class Lazy:
             share = warmlazy.parse(await self._in_thread(lambda: lazyfiles.state(folder)))
             if share is not None:
                 layer.fetched = share.fraction
-                layer.problem = share.error if share.error != layer.forgiven else ""
+                layer.said = share.error if share.error != layer.forgiven else ""
             if self._monotonic() >= layer.probe_at:
                 layer.probe_at = self._monotonic() + PROBE_SECONDS
                 await self._in_thread(lambda: lazyfiles.probe(folder))
+                layer.read_problem = ""
         except FileNotFoundError:
             layer.fetched = None  # Not to be seen from here, or not stargz.
         except OSError as error:
@@ -204,7 +212,7 @@ class Lazy:
         except OSError as error:
             self._fail(layer, error)
             return
-        layer.is_read, layer.problem, layer.reading = True, "", None
+        layer.is_read, layer.read_problem, layer.said, layer.reading = True, "", "", None
         if share is not None:
             layer.fetched, layer.forgiven = share.fraction, share.error
 
@@ -212,9 +220,9 @@ class Lazy:
         said = (error.strerror if isinstance(error, OSError) else "") or repr(error)[:200]
         if isinstance(error, TimeoutError):
             said = "no answer"
-        if layer.problem != said:
+        if layer.read_problem != said:
             _log.info("a lazily mounted layer cannot be read: %s", said)
-        layer.problem, layer.is_read, layer.reading = said, False, None
+        layer.read_problem, layer.is_read, layer.reading = said, False, None
         layer.retry_at = self._monotonic() + RETRY_SECONDS
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

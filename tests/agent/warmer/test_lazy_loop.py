@@ -5,7 +5,9 @@ What a mount does that a folder cannot, as to hang or to give errors, is done by
 
 import asyncio
 import contextlib
+import errno
 import json
+import os
 
 import pytest
 
@@ -169,3 +171,34 @@ async def test_a_fault_in_a_look_is_of_that_layer_alone(runtime, monkeypatch):
     async with loop.running():
         await loop.until(lambda: loop.shown("b0").fetched == 0.5)
         assert loop.shown("a0").problem == "RecursionError('too deep')"
+
+
+async def test_a_layer_that_cannot_be_read_stays_broken_whatever_its_state_file_says(runtime, monkeypatch):
+    """Its state file is read every 5 s and says no error; a file of it is read once a minute, and gives EIO."""
+    image = runtime.mount(made("a"), error=None)
+    probes, probe, is_broken = [], lazily.lazyfiles.probe, True
+
+    def probed(*where):
+        probes.append(where)
+        if is_broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return probe(*where)
+
+    monkeypatch.setattr(lazily.lazyfiles, "probe", probed)
+    loop = Loop(runtime)
+    loop.tell([image])
+    async with loop.running():
+        await loop.until(lambda: len(probes) > 3)
+        assert [each["a0"] for each in loop.changes] == ["Input/output error"]
+        is_broken = False
+        await loop.until(lambda: loop.shown("a0").problem == "")
+
+
+async def test_a_state_file_that_says_an_error_makes_it_broken_while_it_says_so(runtime):
+    image = runtime.mount(made("a"), error="no such host")
+    loop = Loop(runtime)
+    loop.tell([image])
+    async with loop.running():
+        await loop.until(lambda: loop.shown("a0").problem == "no such host")
+        runtime.mount(image)
+        await loop.until(lambda: loop.shown("a0").problem == "")
