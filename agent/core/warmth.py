@@ -82,8 +82,9 @@ def _lease(image: Image, facts: StoreFacts) -> Lease | None:
 def _hold(is_listed: bool, lease: Lease | None, level: Level) -> Hold:  # noqa: FBT001
     if is_listed:
         return Hold.VISIBLE
-    # A lease that a pull is still filling holds parts, not an image.
-    return Hold.SHADOW if lease is not None and lease.is_done and level is Level.UNPACKED else Hold.NOTHING
+    # A lease that a pull is still filling holds parts, not an image. One on a public image's lazily mounted layers is whole.
+    is_whole = lease is not None and lease.is_done and level in {Level.UNPACKED, Level.LAZY}
+    return Hold.SHADOW if is_whole else Hold.NOTHING
 
 
 def _is_remote(image: Image, facts: StoreFacts) -> bool:

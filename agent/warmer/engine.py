@@ -192,6 +192,7 @@ class Engine:
         self._estate.habits = self._history.wanted(self._clock.utc())
         self._asking.go_on(facts)
         candidates = await self._estate.candidates(facts)
+        self._paused &= {each.key for each in candidates if not each.is_warm}
         self._ways.lazy.tell(
             tuple(each.image for each in candidates if isinstance(each.image, Image)),
             tuple((await self._estate.others(facts)).values()),
@@ -260,6 +261,12 @@ class Engine:
     async def _pull(self, candidate: Candidate, job: pull.Pull, lease: str) -> None:
         await job.run()
         await self._keeper.settle(job.image, lease, is_shadow=candidate.hold is Hold.SHADOW)
+        found = warmth.assess(job.image, await self._ways.survey.read())
+        if not dataclasses.replace(candidate, warmth=found).is_warm:
+            # The plan would begin at once, and for ever: it is a failure, and waits like one.
+            await self._keeper.drop(job.image.manifest.digest)
+            said = f"pulled whole, and {found.level.value}, held by {found.hold.value}, when looked at again"
+            raise CallFailed(Reason.INCOMPLETE, "", said)
         taken = await self._keeper.snapshot_bytes(job.image)
         self._journal.pulled(job.image.manifest.digest, self._clock.utc(), taken)
 
@@ -276,13 +283,8 @@ class Engine:
         match pull.outcome(task):
             case None:
                 self._estate.succeeded(reference)
-                extent = job.extent
-                _log.info(
-                    "%s is warm; the runtime told of %d bytes and %d layers",
-                    candidate.key,
-                    extent.fetched_bytes,
-                    len(extent.unpacked),
-                )
+                told_bytes, layers = job.extent.fetched_bytes, len(job.extent.unpacked)
+                _log.info("%s is warm; the runtime told of %d bytes, %d layers", candidate.key, told_bytes, layers)
             case asyncio.CancelledError():
                 self._paused.add(candidate.key)
                 _log.info("%s is paused: %s", candidate.key, self.busy.why() or "asked to end")

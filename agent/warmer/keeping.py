@@ -47,12 +47,16 @@ class Keeper:
         await self._runtime.delete_lease(lease)
 
     async def settle(self, image: Image, lease: str, *, is_shadow: bool) -> None:
-        """After a pull: a shadow's lease says that it is complete; a visible image needs none."""
-        digest = image.manifest.digest
+        """After a pull: a shadow has one lease, which says that it is complete; a visible image needs none."""
+        digest, kept = image.manifest.digest, self.new_name(image)
         if is_shadow:
-            await self._replace(lease, self.new_name(image), digest, is_done=True)
+            await self._replace(lease, kept, digest, is_done=True)
+        await self.drop(digest, but=kept)
+
+    async def drop(self, digest: str, *, but: str = "") -> None:
+        """Delete our leases of an image."""
         for each in await self._runtime.list_leases():
-            if each.digest == digest and not each.is_done:
+            if each.digest == digest and each.id != but:
                 await self._runtime.delete_lease(each)
 
     async def pin(self, candidate: Candidate, facts: StoreFacts) -> None:

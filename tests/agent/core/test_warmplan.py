@@ -100,6 +100,17 @@ def test_the_first_that_is_not_warm_is_pulled():
     assert plan.release == plan.renew == ()
 
 
+def test_a_shadow_on_lazily_mounted_layers_is_warm():
+    made = image("a")
+    facts = StoreFacts(
+        blobs={blob.digest: blob.size for blob in made.blobs},
+        snapshots={made.top: Snapshot(is_remote=True)},
+        leases=(lease_of("a"),),
+    )
+    plan = planned(candidate("a", facts=facts), leases=facts.leases)
+    assert (plan.pull, plan.release) == (None, ())
+
+
 def test_what_is_not_resolved_is_not_pulled_and_keeps_every_lease():
     """A registry that is away must not cost a node its shadows."""
     plan = planned(candidate("a", image=None, warmth=None), leases=(lease_of("x"),))

@@ -63,6 +63,12 @@ def test_a_lease_holds_a_shadow_only_when_it_is_complete():
     assert assess(blobs=BLOBS, leases=(LEASE,)).hold is Hold.NOTHING
 
 
+def test_a_lease_holds_a_shadow_on_lazily_mounted_layers_too():
+    """A public image brought the lower layers, remote ones; the pull of the shadow is done with that."""
+    lazy = {**SNAPSHOTS, "sha256:c0": Snapshot(is_remote=True)}
+    assert told(assess(blobs=SMALL, snapshots=lazy, leases=(LEASE,))) == (Level.LAZY, Hold.SHADOW, 0, 0)
+
+
 def test_what_is_on_its_way_counts():
     ingest = Ingest(ref="layer-sha256:l0", offset=40, updated_at=AT)
     assert assess(ingests=(ingest,)).bytes_missing == 280

@@ -1,8 +1,8 @@
 """Images get warm on a real containerd, as they should be held, and nothing of others is touched."""
 
-from agent.model.warm import Mode
-from muster.model.warmth import Hold, Level
-from tests.agent.warmer.looks import settled
+from agent.model.warm import Mode, Reason
+from muster.model.warmth import Hold, Level, PullState
+from tests.agent.warmer.looks import has_reason, settled
 
 
 def is_held(world, name, hold):
@@ -57,3 +57,23 @@ async def test_the_kubelet_finds_a_shadow_warm(world, runtime, faulty, wanted):
     assert [path for _, path in faulty.requests if "/blobs/" in path] == []
     await here.until(is_held(here, name, Hold.VISIBLE), "the kubelet's image")
     assert "complete" in runtime.run_ctr("images", "check", f"name=={name}")
+
+
+async def test_a_pull_that_is_not_warm_afterwards_has_failed(world, runtime, faulty, wanted):
+    """Something takes a layer away as soon as it is there: we wait longer and longer, and leave no lease behind."""
+    runtime.trust(faulty.address)
+    name = f"{faulty.address}/ml/cuda:v1"
+    here = world()
+    await here.start(wanted(name, Mode.SHADOW))
+    settle = here.engine._keeper.settle
+
+    async def and_take_away(image, lease, *, is_shadow):
+        await settle(image, lease, is_shadow=is_shadow)
+        runtime.run_ctr("snapshots", "rm", image.top)
+
+    here.engine._keeper.settle = and_take_away
+    report = await here.until(has_reason(here, name, Reason.INCOMPLETE), "a failure")
+    assert here.image(name, report).pull is PullState.FAILED
+    assert await here.client.list_leases() == ()
+    here.engine._keeper.settle = settle
+    await here.until(is_held(here, name, Hold.SHADOW), "a shadow")

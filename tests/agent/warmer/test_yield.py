@@ -67,3 +67,17 @@ async def test_a_pull_by_the_runtime_stands_back_and_goes_on_under_its_lease(wor
     here.engine.busy.starting(0)
     await here.until(is_warm(here, name), "a warm image")
     await settled(here.client.list_leases, lambda leases: not leases)
+
+
+async def test_what_the_kubelet_brought_meanwhile_is_not_paused(world, faulty, name, wanted):
+    """Our pull stood back, the kubelet wanted the same image: nothing is left to go on with."""
+    faulty.bytes_per_second = 8 * oci.MIB
+    here = world()
+    await here.start(wanted(name, SHADOW))
+    await here.until(lambda report: here.image(name, report).pull is PullState.DOWNLOADING, "a pull")
+    here.engine.busy.starting(1)
+    await here.until(lambda report: here.image(name, report).pull is PullState.PAUSED, "a pull that stands back")
+    faulty.bytes_per_second = None
+    await here.client.pull(name, None, lease="", handler="")
+    report = await here.until(is_warm(here, name), "the kubelet's image")
+    assert here.image(name, report).pull is PullState.IDLE
