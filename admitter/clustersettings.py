@@ -15,6 +15,17 @@ from muster import settings
 from muster.settings import setting
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_API_SERVER, _GATES = "--kubeconfig or --in-cluster", "--gates"
+_NEEDS = {
+    "--gates": ("held pods are seen and let go there", (_API_SERVER,)),
+    "--token-listen": ("nobody else could check a token", (_API_SERVER,)),
+    "--webhook-listen": ("it would put gates on that nobody lifts", (_API_SERVER, _GATES)),
+    "--not-started-limit": ("only pods that were let go get the condition", (_API_SERVER, _GATES)),
+    "--keep-pools": ("autoscalers are asked on Nodes", (_API_SERVER,)),
+    "--pull-secrets": ("they are read there", (_API_SERVER,)),
+    "--taints": ("they are written on Nodes", (_API_SERVER,)),
+}
+"""Setting -> why it is nothing by itself, and what it rests on."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +80,16 @@ def _kubeconfig(config: ClusterSettings) -> str:
     return ""
 
 
-def _gates(config: ClusterSettings) -> str:
-    if config.gates and not config.has_api_server:
-        return "--gates: needs --kubeconfig or --in-cluster"
-    return ""
-
-
-def _tokens(config: ClusterSettings) -> str:
-    if config.token_listen and not config.has_api_server:
-        return "--token-listen: is of no use without --kubeconfig or --in-cluster, since nobody could check a token"
-    return ""
+def _company(config: Any) -> str:
+    """Say what was asked for and would not be done, for want of what it rests on."""
+    there = {_API_SERVER: config.has_api_server, _GATES: config.gates}
+    wrong = []
+    for flag, (words, needs) in _NEEDS.items():
+        is_given = bool(getattr(config, flag.removeprefix("--").replace("-", "_")))
+        missing = [need for need in needs if not there[need]]
+        if is_given and missing:
+            wrong.append(f"{flag}: needs {', and '.join(missing)}: {words}")
+    return "\n".join(wrong)
 
 
 def _names(config: ClusterSettings) -> str:
@@ -93,4 +104,4 @@ def _names(config: ClusterSettings) -> str:
     return "\n".join(wrong)
 
 
-CHECKS: tuple[settings.Check, ...] = (_one_source, _kubeconfig, _tokens, _gates, _names)
+CHECKS: tuple[settings.Check, ...] = (_one_source, _kubeconfig, _company, _names)

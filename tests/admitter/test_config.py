@@ -59,3 +59,33 @@ def test_what_is_required_is_named():
         config.from_flags({}, {"MUSTER_ADMITTER_LENIENT_PICK_RISK": "2"})
     assert len(caught.value.problems) == 4
     assert "MUSTER_ADMITTER_TLS_KEY" in str(caught.value)
+
+
+API_SERVER, BOTH = "needs --kubeconfig or --in-cluster", "needs --kubeconfig or --in-cluster, and --gates"
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "needs"),
+    [
+        ("--gates", "true", API_SERVER),
+        ("--token-listen", "127.0.0.1:0", API_SERVER),
+        ("--webhook-listen", "127.0.0.1:0", BOTH),
+        ("--not-started-limit", "3", BOTH),
+        ("--keep-pools", "pool=a100", API_SERVER),
+        ("--pull-secrets", "true", API_SERVER),
+        ("--taints", "true", API_SERVER),
+    ],
+)
+def test_what_rests_on_something_that_is_not_there_is_refused_by_its_flag(files, flag, value, needs):
+    given = files | {flag.removeprefix("--").replace("-", "_"): value}
+    with pytest.raises(settings.InvalidSettings) as caught:
+        config.from_flags(given, {})
+    assert [problem.rpartition(": ")[0] for problem in caught.value.problems] == [f"{flag}: {needs}"]
+    assert config.from_flags(given | {"in_cluster": "true", "gates": "true"}, {}).in_cluster
+
+
+@pytest.mark.parametrize(("field", "value"), [("webhook_listen", "127.0.0.1:0"), ("not_started_limit", "3")])
+def test_what_needs_gates_is_refused_without_them_in_a_cluster_too(files, field, value):
+    with pytest.raises(settings.InvalidSettings) as caught:
+        config.from_flags(files | {"in_cluster": "true", field: value}, {})
+    assert [problem.split(": ")[1] for problem in caught.value.problems] == ["needs --gates"]
