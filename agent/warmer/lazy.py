@@ -11,7 +11,6 @@ Why a loop of its own: a FUSE mount can hang when its daemon does, and the warme
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
 import dataclasses
 import logging
@@ -19,15 +18,14 @@ import pathlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TypeVar
 
 from agent.core import warmlazy, warmyield
 from agent.model.warm import Image, Snapshot
 from agent.warmer import lazyfiles
 from agent.warmer.client import CallFailed, Client
 from agent.warmer.fetch import Throttle
+from agent.warmer.lazythread import LayerThread
 
-T = TypeVar("T")
 _log = logging.getLogger("muster.warmer")
 
 LOOK_SECONDS = 5.0
@@ -54,6 +52,7 @@ class _Layer:
     """An error of its state file, which stays there, after which all of it could be read."""
     is_read: bool = False
     """All its files were read, whatever the state file counts."""
+    thread: LayerThread = dataclasses.field(default_factory=LayerThread)
     probe_at: float = 0.0
     retry_at: float = 0.0
     reading: Iterator[int] | None = None
@@ -81,7 +80,6 @@ class Lazy:
         self._mounted: tuple[Image, ...] = ()
         self._wanted: tuple[Image, ...] = ()
         self._wake = asyncio.Event()
-        self._threads = concurrent.futures.ThreadPoolExecutor(2, thread_name_prefix="lazy")
         self.read_bytes = 0
 
     def tell(self, wanted: tuple[Image, ...], others: tuple[Image, ...], snapshots: Mapping[str, Snapshot]) -> None:
@@ -106,26 +104,22 @@ class Lazy:
 
     async def run(self, is_busy: Callable[[], bool], changed: Callable[[], None]) -> None:
         """Look, and read, until cancelled. `changed` hears of everything new."""
-        try:
-            while True:
-                self._wake.clear()
-                before = [(layer.fetched, layer.problem) for layer in self._layers.values()]
-                for image in self._mounted:
-                    await self._guarded(self._learn(image), *self._remote(image))
-                for layer in tuple(self._layers.values()):
-                    await self._guarded(self._look(layer), layer)
-                unread = self._unread()
-                if unread is not None and not is_busy():
-                    await self._guarded(self._read(unread, is_busy), unread)
-                if before != [(layer.fetched, layer.problem) for layer in self._layers.values()]:
-                    changed()
-                if self._unread() is None or is_busy():
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_SECONDS):
-                            await self._wake.wait()
-        finally:
-            # A thread that hangs is not waited for.
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        while True:
+            self._wake.clear()
+            before = [(layer.fetched, layer.problem) for layer in self._layers.values()]
+            for image in self._mounted:
+                await self._guarded(self._learn(image), *self._remote(image))
+            for layer in tuple(self._layers.values()):
+                await self._guarded(self._look(layer, is_busy), layer)
+            unread = self._unread()
+            if unread is not None and not is_busy():
+                await self._guarded(self._read(unread, is_busy), unread)
+            if before != [(layer.fetched, layer.problem) for layer in self._layers.values()]:
+                changed()
+            if self._unread() is None or is_busy():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._wake.wait()
 
     async def _guarded(self, work: Awaitable[None], *layers: _Layer) -> None:
         """Do one thing for some layers; a fault of ours in it makes them broken, and ends nothing else."""
@@ -174,19 +168,19 @@ class Lazy:
                 if layer is not None and layer.folder is None:
                     layer.folder, layer.read_problem = pathlib.Path(folder), ""
 
-    async def _look(self, layer: _Layer) -> None:
-        """Read what a layer says of itself, and now and then a file of it."""
+    async def _look(self, layer: _Layer, is_busy: Callable[[], bool]) -> None:
+        """Read what a layer says of itself, and now and then a file of it, which may ask its registry."""
         folder = layer.folder
         if folder is None:
             return
         try:
-            share = warmlazy.parse(await self._in_thread(lambda: lazyfiles.state(folder)))
+            share = warmlazy.parse(await layer.thread.run(lambda: lazyfiles.state(folder), ANSWER_SECONDS))
             if share is not None:
                 layer.fetched = share.fraction
                 layer.said = share.error if share.error != layer.forgiven else ""
-            if self._monotonic() >= layer.probe_at:
+            if self._monotonic() >= layer.probe_at and not is_busy():
                 layer.probe_at = self._monotonic() + PROBE_SECONDS
-                await self._in_thread(lambda: lazyfiles.probe(folder))
+                await layer.thread.run(lambda: lazyfiles.probe(folder), ANSWER_SECONDS)
                 layer.read_problem = ""
         except FileNotFoundError:
             layer.fetched = None  # Not to be seen from here, or not stargz.
@@ -201,12 +195,12 @@ class Lazy:
         until = self._monotonic() + LOOK_SECONDS
         pieces = layer.reading = layer.reading or lazyfiles.pieces(folder)
         try:
-            while size := await self._in_thread(lambda: next(pieces, 0)):
+            while size := await layer.thread.run(lambda: next(pieces, 0), ANSWER_SECONDS):
                 self.read_bytes += size
                 await self._throttle.spend(size)
                 if is_busy() or self._monotonic() > until:
                     return
-            share = warmlazy.parse(await self._in_thread(lambda: lazyfiles.state(folder)))
+            share = warmlazy.parse(await layer.thread.run(lambda: lazyfiles.state(folder), ANSWER_SECONDS))
         except FileNotFoundError:
             share = None
         except OSError as error:
@@ -224,10 +218,6 @@ class Lazy:
             _log.info("a lazily mounted layer cannot be read: %s", said)
         layer.read_problem, layer.is_read, layer.reading = said, False, None
         layer.retry_at = self._monotonic() + RETRY_SECONDS
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 def _is_mounted(image: Image, snapshots: Mapping[str, Snapshot]) -> bool:

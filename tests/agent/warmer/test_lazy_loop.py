@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import os
+import threading
 
 import pytest
 
@@ -202,3 +203,47 @@ async def test_a_state_file_that_says_an_error_makes_it_broken_while_it_says_so(
         await loop.until(lambda: loop.shown("a0").problem == "no such host")
         runtime.mount(image)
         await loop.until(lambda: loop.shown("a0").problem == "")
+
+
+async def test_no_file_is_probed_while_the_node_is_busy(runtime, monkeypatch):
+    image = runtime.mount(made("a"))
+    looks, probes = [], []
+    state, probe = lazily.lazyfiles.state, lazily.lazyfiles.probe
+    monkeypatch.setattr(lazily.lazyfiles, "state", lambda folder: looks.append(folder) or state(folder))
+    monkeypatch.setattr(lazily.lazyfiles, "probe", lambda *where: probes.append(where) or probe(*where))
+    loop = Loop(runtime)
+    loop.is_busy = True
+    loop.tell([image])
+    async with loop.running():
+        await loop.until(lambda: len(looks) > 5)
+        assert probes == []
+        assert loop.shown("a0").fetched == 0.5
+        loop.is_busy = False
+        await loop.until(lambda: probes)
+
+
+async def test_layers_that_hang_take_no_other_layer_along(runtime, monkeypatch):
+    """Each hung mount holds a thread for as long as it hangs, and only one."""
+    image = runtime.mount(made("a", 4))
+    hung = {"a0": 0, "a1": 0, "a2": 0}
+    release, state = threading.Event(), lazily.lazyfiles.state
+
+    def hanging(folder):
+        if folder.name in hung:
+            hung[folder.name] += 1
+            release.wait(ANSWER)
+        return state(folder)
+
+    monkeypatch.setattr(lazily, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(lazily.lazyfiles, "state", hanging)
+    loop = Loop(runtime)
+    loop.tell([image])
+    async with loop.running():
+        await loop.until(lambda: loop.shown("a3").fetched == 0.5)
+        await loop.until(lambda: loop.shown("a2").problem == "no answer")
+        runtime.mount(image, fetchedSize=10)
+        await loop.until(lambda: loop.shown("a3").fetched == 1.0)
+        assert loop.shown("a3").problem == ""
+        assert hung == {"a0": 1, "a1": 1, "a2": 1}
+        release.set()
+        await loop.until(lambda: [loop.shown(f"a{each}").problem for each in range(4)] == [""] * 4)
