@@ -92,7 +92,7 @@ class Book(Register):
 
         `rejections` are the pods that kubelets have refused since the last pass.
         """
-        self.trust.hear(rejections, view)
+        self.trust.hear(rejections, view, self.estate.orphans)
         self.trust.look(view)
         view = self._of_this_term(self.trust.bar(view))
         held = {record.lease.id for record in self.records.values() if record.lease is not None}
@@ -249,6 +249,8 @@ class Book(Register):
         for node, part in ((node, part) for node, parts in orphan.parts.items() for part in parts):
             for uid in part.pod_uids:
                 record = lifecycle.joined(record, Member(podset=part.podset, uid=uid, node=node), now)
+        if record.lease is not None:
+            self.trust.note_lease(record.key, record.lease)
         self._keep(dataclasses.replace(record, is_taken_over=True))
         self._note("adopted", record, "admitter", "recover", f"from {len(orphan.parts)} nodes")
 

@@ -118,7 +118,8 @@ class Event:
 
     kind: str
     """opened, waiting, leased, adopted, revoked, started, ended, orphan-heard, orphan-released, broken-promise; of no
-    gang: hold-began, hold-ended, tainted, untainted, quarantine-began, quarantine-ended, overbooked"""
+    gang: hold-began, hold-ended, tainted, untainted, quarantine-began, quarantine-ended,
+    quarantine-withheld, overbooked"""
     gang: str
     actor: str
     """`client:NAME`, or `admitter`."""

@@ -19,7 +19,7 @@ class Rejection:
     message: str
     scheduler: str
     lease_id: str = ""
-    """Under which we let it go; empty: we did not."""
+    """Under which it was let go, as the pod says; empty: it says nothing."""
     gang: str = ""
     """namespace/name, where the pod says so."""
     at: float
@@ -31,6 +31,8 @@ class Quarantine:
     """A node that nothing new is leased on."""
 
     first: Rejection
+    workloads: tuple[str, ...] = ()
+    """Names of what closed it."""
     rejections: int = 1
     since: float
     """Fleet time."""
@@ -53,3 +55,7 @@ class TrustPolicy:
     storm: int = 3
     """Rejections of pods that we did not let go, of one scheduler on one node, that are a note on the scheduler."""
     storm_seconds: float = 60.0
+    most_nodes: int = 3
+    """Closed at once for one gang, or for one namespace with one reason: what every kubelet refuses is no node's fault."""
+    most_share: float = 0.1
+    """Of the fleet closed at once, and one node at least."""

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from admitter.core import offers
 from admitter.core.book import Book
+from admitter.core.recover import Orphan
 from admitter.core.trust import Trust
 from admitter.model.decision import Policy
+from admitter.model.lease import Lease, NodeLease, Placement
 from admitter.model.promise import Rejection, TrustPolicy
 from admitter.model.record import GangState, Terms
 from muster.model.report import Verdict
@@ -21,6 +23,14 @@ POLICY = TrustPolicy()
 def a_rejection(node="n1", *, uid="u1", lease="t1-abc-1", at=NOW, scheduler="default-scheduler", **changes):
     facts = {"pod": f"team-a/{uid}", "reason": "UnexpectedAdmissionError", "message": "no healthy devices"}
     return Rejection(uid=uid, node=node, lease_id=lease, at=at, scheduler=scheduler, **{**facts, **changes})
+
+
+def a_trust(events=None, policy=POLICY, nodes=("n1",), gang="team-a/train"):
+    """With one lease, t1-abc-1, on these nodes."""
+    trust = Trust([] if events is None else events, policy)
+    places = [Placement(podset="main", node=node, resource="gpu", pods=1, units_per_pod=8) for node in nodes]
+    trust.note_lease(gang, Lease(id="t1-abc-1", term=1, snapshot_version=1, placements=tuple(places)))
+    return trust
 
 
 def a_sick(heard, **changes):
@@ -58,7 +68,7 @@ def test_the_first_refusal_closes_the_node_and_is_told_with_all_that_it_hangs_on
 
 def test_it_opens_when_the_cause_is_known_and_two_samples_are_clean():
     events = []
-    trust = Trust(events, POLICY)
+    trust = a_trust(events)
     trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
     story = [(a_node("n1", 8, heard=NOW + 5), 1), (a_sick(NOW + 10), 1)]
     story += [
@@ -75,7 +85,7 @@ def test_it_opens_when_the_cause_is_known_and_two_samples_are_clean():
 
 
 def test_samples_from_before_the_refusal_say_nothing():
-    trust = Trust([], POLICY)
+    trust = a_trust()
     trust.hear([a_rejection()], at(NOW, a_sick(NOW)))
     old = dataclasses.replace(a_sick(NOW + 4), plane_age_ms={"nvml": 5000, "kubelet.pods": 100})
     trust.look(at(NOW + 4, old))
@@ -83,7 +93,7 @@ def test_samples_from_before_the_refusal_say_nothing():
 
 
 def test_without_a_cause_it_is_tried_again_after_a_bound_and_only_clean():
-    trust = Trust([], POLICY)
+    trust = a_trust()
     trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
     for moment in (NOW + 5, NOW + 10, NOW + POLICY.quarantine_seconds):
         trust.look(at(moment, a_node("n1", 8, heard=moment)))
@@ -94,7 +104,7 @@ def test_without_a_cause_it_is_tried_again_after_a_bound_and_only_clean():
 
 
 def test_a_node_that_was_rebooted_since_has_a_cause():
-    trust = Trust([], POLICY)
+    trust = a_trust()
     trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
     for moment in (NOW + 5, NOW + 10):
         trust.look(at(moment, a_node("n1", 8, heard=moment, boot="another")))
@@ -102,7 +112,7 @@ def test_a_node_that_was_rebooted_since_has_a_cause():
 
 
 def test_another_refusal_begins_the_count_anew():
-    trust = Trust([], POLICY)
+    trust = a_trust()
     trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
     trust.look(at(NOW + 5, a_sick(NOW + 5)))
     trust.look(at(NOW + 10, a_node("n1", 8, heard=NOW + 10)))
@@ -115,7 +125,7 @@ def test_another_refusal_begins_the_count_anew():
 
 def test_a_storm_of_others_is_a_note_on_their_scheduler_and_closes_nothing():
     events = []
-    trust = Trust(events, POLICY)
+    trust = a_trust(events)
     view = at(NOW, a_node("n1", 8))
     others = [a_rejection(uid=f"s{n}", lease="", at=NOW + n, scheduler="greedy", reason="OutOfcpu") for n in range(9)]
     trust.hear(others, view)
@@ -127,7 +137,7 @@ def test_a_storm_of_others_is_a_note_on_their_scheduler_and_closes_nothing():
 
 @pytest.mark.parametrize("is_before", [True, False], ids=["storm first", "ours first"])
 def test_a_scheduler_that_overbooks_is_a_cause_that_no_agent_can_see(is_before):
-    trust = Trust([], POLICY)
+    trust = a_trust()
     view = at(NOW, a_node("n1", 8))
     others = [a_rejection(uid=f"s{n}", lease="", at=NOW, scheduler="greedy") for n in range(3)]
     ours = [a_rejection(reason="OutOfnvidia.com/gpu")]
@@ -139,7 +149,7 @@ def test_a_scheduler_that_overbooks_is_a_cause_that_no_agent_can_see(is_before):
 
 
 def test_a_node_that_is_gone_is_forgotten():
-    trust = Trust([], POLICY)
+    trust = a_trust()
     trust.hear([a_rejection()], at(NOW, a_node("n1", 8)))
     trust.look(at(NOW + 5))
     assert trust.quarantined
@@ -158,7 +168,7 @@ def test_a_node_that_is_gone_is_forgotten():
     )
 )
 def test_a_node_is_open_only_after_two_clean_samples_since_its_last_broken_promise(steps):
-    trust, moment, clean, is_broken = Trust([], POLICY), NOW, 0, False
+    trust, moment, clean, is_broken = a_trust(), NOW, 0, False
     for number, (what, flag) in enumerate(steps):
         moment += 3
         node = a_node("n1", 8, heard=moment) if flag else a_sick(moment)
@@ -173,3 +183,106 @@ def test_a_node_is_open_only_after_two_clean_samples_since_its_last_broken_promi
         if is_broken and "n1" not in trust.quarantined:
             assert clean >= 2
             is_broken = False
+
+
+ROOMY = dataclasses.replace(POLICY, most_share=1.0)
+WORDS = st.text(alphabet="t01-abc", max_size=12)
+
+
+@given(
+    lies=st.lists(
+        st.tuples(
+            st.one_of(WORDS, st.sampled_from(["t1-abc-1", "t1-abc-2"])),
+            st.sampled_from(["team-a", "team-b"]),
+            st.sampled_from(["n1", "n2", "n3"]),
+            st.sampled_from(["OutOfcpu", "SMTAlignmentError"]),
+        ),
+        max_size=20,
+    )
+)
+def test_what_a_tenant_writes_on_its_pods_closes_no_node(lies):
+    trust = a_trust(policy=ROOMY, gang="team-a/train")
+    view = at(NOW + 9, ("n1", 8), ("n2", 8), ("n3", 8))
+    trust.hear([], at(NOW, ("n1", 8)))
+    refused = [
+        a_rejection(node, uid=str(number), lease=lease, at=NOW + 9, pod=f"{namespace}/liar", reason=reason)
+        for number, (lease, namespace, node, reason) in enumerate(lies)
+    ]
+    trust.hear(refused, view)
+    true = {("t1-abc-1", "team-a", "n1")}
+    assert set(trust.quarantined) == {"n1" for lease, namespace, node, _ in lies if (lease, namespace, node) in true}
+
+
+def test_a_lease_of_another_term_counts_where_an_agent_reports_it():
+    trust = Trust([], ROOMY)
+    view = at(NOW + 9, ("n1", 8), ("n2", 8))
+    trust.hear([], view)
+    part = NodeLease(id="t0-abc-7", gang="team-a/old", resource="gpu", units=8)
+    orphan = Orphan(id="t0-abc-7", gang="team-a/old", request_id="r", parts={"n1": (part,)}, heard_at=NOW)
+    refused = [a_rejection(node, uid=node, lease="t0-abc-7", at=NOW + 20) for node in ("n1", "n2")]
+    trust.hear(refused, view, {orphan.id: orphan})
+    assert set(trust.quarantined) == {"n1"}
+
+
+def test_at_a_change_of_leader_a_namespace_can_close_three_nodes_by_its_pods_word_and_not_for_longer():
+    trust, nodes = Trust([], ROOMY), [f"n{number}" for number in range(9)]
+    view = at(NOW, *((node, 8) for node in nodes))
+    trust.hear([a_rejection(node, uid=node, lease=f"t0-abc-{node[1:]}", at=NOW - 600) for node in nodes], view)
+    assert len(trust.quarantined) == 3
+    assert {known.since for known in trust.quarantined.values()} == {NOW - 600}
+    trust.hear([a_rejection("n8", uid="late", lease="t0-abc-8", at=NOW + 1, pod="team-b/x")], view)
+    assert len(trust.quarantined) == 3
+
+
+@pytest.mark.parametrize(("when", "since"), [(NOW - 60, NOW - 60), (NOW + 60, NOW), (NOW - 9e6, NOW - 3600)])
+def test_a_quarantine_counts_from_the_refusal_as_far_as_clocks_allow(when, since):
+    trust = a_trust()
+    trust.hear([a_rejection(at=when)], at(NOW, ("n1", 8)))
+    assert trust.quarantined["n1"].since == since
+
+
+@pytest.mark.parametrize("is_one_gang", [True, False])
+def test_a_workload_that_every_kubelet_refuses_is_blamed_by_name_and_closes_no_more(is_one_gang):
+    events, nodes = [], [f"n{number}" for number in range(9)]
+    trust = Trust(events, ROOMY)
+    view = at(NOW, *((node, 8) for node in nodes))
+    for number, node in enumerate(nodes):
+        place = Placement(podset="main", node=node, resource="gpu", pods=1, units_per_pod=8)
+        gang = "team-a/one" if is_one_gang else f"team-a/g{number}"
+        trust.note_lease(gang, Lease(id=f"t1-abc-{number}", term=1, snapshot_version=1, placements=(place,)))
+        reason = f"Reason{number}" if is_one_gang else "SMTAlignmentError"
+        trust.hear([a_rejection(node, uid=node, lease=f"t1-abc-{number}", reason=reason)], view)
+    assert set(trust.quarantined) == set(nodes[:3])
+    (told,) = [event for event in events if event.kind == "quarantine-withheld"]
+    assert ("gang team-a/one" if is_one_gang else "namespace team-a with SMTAlignmentError") in told.detail
+
+
+def test_no_more_than_a_share_of_the_fleet_is_closed_and_it_is_said_once():
+    events, nodes = [], [f"n{number}" for number in range(30)]
+    trust = Trust(events, POLICY)
+    view = at(NOW, *((node, 8) for node in nodes))
+    for number, node in enumerate(nodes):
+        place = Placement(podset="main", node=node, resource="gpu", pods=1, units_per_pod=8)
+        lease = f"t1-abc-{number}"
+        trust.note_lease(f"team-{number}/g", Lease(id=lease, term=1, snapshot_version=1, placements=(place,)))
+        trust.hear([a_rejection(node, uid=node, lease=lease, pod=f"team-{number}/p")], view)
+    assert len(trust.quarantined) == 3
+    (told,) = [event for event in events if event.kind == "quarantine-withheld"]
+    assert told.detail == "3 of 30 nodes are closed, and that is the most"
+
+
+def test_the_same_pod_closes_no_node_twice():
+    trust = a_trust()
+    trust.hear([a_rejection()], at(NOW, ("n1", 8)))
+    for moment in (NOW + 5, NOW + 10):
+        trust.look(at(moment, a_node("n1", 8, heard=moment, boot="another")))
+    trust.hear([a_rejection()], at(NOW + 20, ("n1", 8)))
+    assert not trust.quarantined, "a new term of the same book tells of it again"
+
+
+def test_a_storm_on_many_nodes_is_counted_for_each_of_them():
+    events = []
+    trust = Trust(events, POLICY)
+    storm = [a_rejection(f"n{n % 500}", uid=f"s{n}", lease="", at=NOW + n / 1000) for n in range(1500)]
+    trust.hear(storm, at(NOW))
+    assert len({event.node for event in events}) == len(events) == 500
