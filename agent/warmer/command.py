@@ -27,6 +27,7 @@ from agent.warmer.history import History
 from agent.warmer.journal import Journal
 from agent.warmer.lazy import Lazy
 from agent.warmer.parking import Parking
+from agent.warmer.questions import Questions
 from agent.warmer.registry import Registry
 from agent.warmer.resolve import Resolver
 from agent.warmer.survey import Survey
@@ -82,14 +83,14 @@ def wired(config: WarmerConfig, wanted: warmlist.WarmList, runtime: Client) -> e
     lazy = Lazy(runtime, config.snapshotter, Throttle(rate) if rate else None, clock.monotonic)
     survey = Survey(runtime, platform, config.snapshotter, lazy)
     registry = Registry(config.registry_hosts_dir, timeout_seconds=config.stall_seconds)
+    provider = CredentialProvider(config.provider_argv, config.credential_images)
     known = estate.Estate(config, survey, platform, monotonic=clock.monotonic, jitter=random.random)
     known.listed = wanted.wanted
     return engine.Engine(
         config,
         runtime=runtime,
-        resolver=Resolver(
-            registry, CredentialProvider(config.provider_argv, config.credential_images), survey, platform
-        ),
+        resolver=Resolver(registry, provider, survey, platform),
+        questions=Questions(config.registry_hosts_dir, provider, survey, platform, known, clock),
         ways=pull.Ways(
             runtime=runtime,
             registry=registry,

@@ -19,7 +19,7 @@ from agent.clock import Clock
 from agent.core import warmplan, warmth
 from agent.core.warmplan import Candidate, Plan
 from agent.model.warm import Failure, Image, Limits, Platform, Reason, Reference, StoreFacts, Wanted
-from agent.warmer import abilities, estate, pull, resolve
+from agent.warmer import abilities, estate, pull, questions, resolve
 from agent.warmer.asking import Asking
 from agent.warmer.busy import Busy
 from agent.warmer.client import CONTAINER_CREATED, CallFailed, Client
@@ -49,6 +49,7 @@ class Engine:
         *,
         runtime: Client,
         resolver: resolve.Resolver,
+        questions: questions.Questions,
         ways: pull.Ways,
         known: estate.Estate,
         platform: Platform,
@@ -59,7 +60,7 @@ class Engine:
     ) -> None:
         self._config, self._runtime, self._resolver, self._ways = config, runtime, resolver, ways
         self._estate, self._platform, self._limits, self._journal = known, platform, limits, journal
-        self._history = history
+        self._history, self._questions = history, questions
         self._clock = clock
         self._abilities = abilities.Abilities()
         self._asking = Asking(resolver, known, clock, self.wake)
@@ -90,14 +91,8 @@ class Engine:
             self._wake.set()
 
     async def resolve(self, reference: Reference, shown: Credentials | None = None) -> resolve.Resolution | Failure:
-        """Ask what a reference is now; `shown` is tried where the node's own credentials are not enough."""
-        held = self._estate.host_holds.get(reference.host, 0.0)
-        if held > self._clock.monotonic():
-            return Failure(reason=Reason.HOST_HELD, detail=f"{reference.host}", attempts=0, retry_at=held)
-        try:
-            return await self._resolver.resolve(reference, self._facts or StoreFacts(), self._clock.utc(), shown)
-        except RegistryFailed as error:
-            return self._estate.failed(reference, error.reason, error.detail, error.retry_after)
+        """Ask what a reference is now, for a pod that may have shown credentials of its own."""
+        return await self._questions.ask(reference, shown, self._facts or StoreFacts())
 
     async def newer(self, version: int) -> tuple[int, NodeWarmth]:
         """Wait for a report after the one of that version."""
@@ -131,6 +126,7 @@ class Engine:
             await asyncio.gather(*tasks, *extra, return_exceptions=True)
             await self._asking.close()
             self._ways.parking.close()
+            self._questions.close()
             self._journal.close()
             self._history.close(self._clock.utc())
 

@@ -33,6 +33,8 @@ from agent.warmer.survey import Survey
 from muster.model.reading import Known, Unknown
 from muster.model.warmth import ImageStore, NodeWarmth, PullState, TagObservation
 
+MAX_HELD = 256
+"""Hosts that said when they want to be asked again; a tenant can name as many as it likes."""
 _STEP = 64 * 1024 * 1024
 """Free bytes are told in steps, or a node at rest would never be at rest."""
 
@@ -109,8 +111,15 @@ class Estate:
         )
         self._failures[key] = failure
         if failure.host:
-            self.host_holds[failure.host] = max(self.host_holds.get(failure.host, 0.0), failure.retry_at)
+            self.hold(failure.host, failure.retry_at)
         return failure
+
+    def hold(self, host: str, until: float) -> None:
+        """Leave a host alone until a moment; what is over is forgotten, and what finds no room is not noted."""
+        now = self._monotonic()
+        self.host_holds = {each: end for each, end in self.host_holds.items() if end > now}
+        if host in self.host_holds or len(self.host_holds) < MAX_HELD:
+            self.host_holds[host] = max(self.host_holds.get(host, 0.0), until)
 
     def succeeded(self, reference: Reference) -> None:
         """Forget an image's failures."""
@@ -123,8 +132,18 @@ class Estate:
         moments += [*self.host_holds.values(), *(self._due.get(str(wanted.reference), 0.0) for wanted in self.wanted)]
         return min((moment for moment in moments if moment > now), default=now + self._config.poll_seconds)
 
+    def _forget(self) -> None:
+        """Forget what is not wanted any more: hints and habits come and go. A failure stays as long as it holds back."""
+        wanted, now = {str(each.reference) for each in self.wanted}, self._monotonic()
+        for known in (self._resolutions, self._due):
+            for key in known.keys() - wanted:
+                del known[key]
+        for key in [key for key in self._failures.keys() - wanted if self._failures[key].retry_at <= now]:
+            del self._failures[key]
+
     async def candidates(self, facts: StoreFacts) -> tuple[Candidate, ...]:
         """Return what is wanted with all that is known of it."""
+        self._forget()
         found = []
         for wanted in self.wanted:
             key = str(wanted.reference)

@@ -22,8 +22,10 @@ import pathlib
 import re
 import socket
 import ssl
+import threading
 import time
 import urllib.parse
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -89,6 +91,17 @@ class Registry:
     ) -> None:
         self._folder, self._timeout = hosts_folder, timeout_seconds
         self._tokens = tokens.Tokens(monotonic)
+        self._lock = threading.Lock()
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Ask nothing more, and end what is being asked, from whatever thread: it fails."""
+        with self._lock:
+            self._is_closed = True
+            for each in tuple(self._sockets):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
     def resolve(self, reference: Reference, credentials: Credentials | None) -> Descriptor:
         """Return what a reference is now."""
@@ -190,6 +203,7 @@ class Registry:
             target = parts.path + (f"?{parts.query}" if parts.query else "")
             try:
                 connection.request(method, target, headers={"User-Agent": "muster-warmer", **headers})
+                self._mind(connection.sock)
                 answer = _Answer(socket=connection.sock, response=connection.getresponse(), connection=connection)
             except TimeoutError as error:
                 connection.close()
@@ -204,6 +218,12 @@ class Registry:
             # Where a blob really is needs no proof of who asks, and must not get it.
             headers = {name: value for name, value in headers.items() if name != "Authorization"}
         raise RegistryFailed(Reason.REGISTRY_UNREACHABLE, f"{endpoint.host} redirects for ever")
+
+    def _mind(self, opened: socket.socket) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise ConnectionAbortedError("it was given up")
+            self._sockets.add(opened)
 
     def _connection(self, endpoint: Endpoint, url: str) -> tuple[urllib.parse.SplitResult, http.client.HTTPConnection]:
         try:

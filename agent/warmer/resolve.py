@@ -8,14 +8,18 @@ observation with its time.
 """
 
 import asyncio
+import concurrent.futures
 import dataclasses
 import datetime
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from agent.core import warmmanifest
 from agent.model.warm import Descriptor, Image, Platform, Reason, Reference, Refused, StoreFacts
 from agent.warmer.registry import Credentials, Registry, RegistryFailed
 from agent.warmer.survey import Survey
+
+T = TypeVar("T")
 
 
 class Provider(Protocol):
@@ -37,8 +41,17 @@ class Resolution:
 class Resolver:
     """Resolves references of one node."""
 
-    def __init__(self, registry: Registry, provider: Provider, survey: Survey, platform: Platform) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        provider: Provider,
+        survey: Survey,
+        platform: Platform,
+        threads: concurrent.futures.Executor | None = None,
+    ) -> None:
+        """Prepare it; without threads of its own it asks in the loop's."""
         self._registry, self._provider, self._survey, self._platform = registry, provider, survey, platform
+        self._threads = threads
 
     async def resolve(
         self, reference: Reference, facts: StoreFacts, now: datetime.datetime, shown: Credentials | None = None
@@ -55,7 +68,7 @@ class Resolver:
             root, credentials = await self._with_proof(reference, shown, error)
         image: Image | Refused = await self._survey.image(root, facts)
         if isinstance(image, Refused):
-            image = await asyncio.to_thread(self._read, reference, root, credentials)
+            image = await self._in_thread(self._read, reference, root, credentials)
             if isinstance(image, Image):
                 self._survey.remember(image)
         return Resolution(root=root, image=image, took_credentials=credentials is not None, observed_at=now)
@@ -79,7 +92,10 @@ class Resolver:
         raise refusal
 
     async def _root(self, reference: Reference, credentials: Credentials | None) -> Descriptor:
-        return await asyncio.to_thread(self._registry.resolve, reference, credentials)
+        return await self._in_thread(self._registry.resolve, reference, credentials)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def _read(self, reference: Reference, root: Descriptor, credentials: Credentials | None) -> Image | Refused:
         if root.size > warmmanifest.MAX_BYTES:

@@ -2,61 +2,19 @@
 
 import base64
 import hashlib
-import http.server
 import json
-import threading
 
 import pytest
 
 from agent.core import warmref
 from agent.model.warm import Reason
 from agent.warmer.registry import Registry, RegistryFailed
+from tests.agent.warmer.webserver import Server, reply, trust
 
 USER = ("robot", "s3cret")
 BASIC = "Basic " + base64.b64encode(b"robot:s3cret").decode()
 DATA = b"0123456789" * 100
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-
-
-class Server:
-    """Answers by a table of path prefix -> function(handler)."""
-
-    def __init__(self):
-        self.routes, self.seen = {}, []
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                outer.seen.append((self.command, self.path, self.headers.get("Authorization", "")))
-                for prefix, answer in outer.routes.items():
-                    if self.path.startswith(prefix):
-                        answer(self)
-                        return
-                reply(self, 404)
-
-            do_HEAD = do_GET  # noqa: N815
-
-            def log_message(self, *_):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def stop(self):
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def reply(handler, status, body=b"", **headers):
-    handler.send_response(status)
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    if handler.command != "HEAD":
-        handler.wfile.write(body)
 
 
 @pytest.fixture
@@ -75,12 +33,6 @@ def server():
 @pytest.fixture
 def registry(tmp_path):
     return Registry(tmp_path, timeout_seconds=5)
-
-
-def trust(folder, host, *mirrors):
-    (folder / host).mkdir()
-    hosts = "".join(f'[host."http://{mirror}"]\ncapabilities = ["pull", "resolve"]\n' for mirror in mirrors)
-    (folder / host / "hosts.toml").write_text(f'server = "http://{host}"\n{hosts}')
 
 
 def image(host):

@@ -1,0 +1,180 @@
+"""What tenants ask costs nobody but themselves; real HTTP servers on loopback."""
+
+import asyncio
+import contextlib
+import hashlib
+import socket
+import threading
+import time
+
+import pytest
+
+from agent.clock import SystemClock
+from agent.core import warmref
+from agent.model.warm import Failure, Platform, Reason, StoreFacts, Wanted
+from agent.warmer import questions
+from agent.warmer.config import WarmerConfig
+from agent.warmer.estate import MAX_HELD, Estate
+from agent.warmer.survey import Survey
+from tests.agent.warmer.webserver import Server, reply, trust
+
+DATA = b"{}"
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+PLATFORM = Platform(os="linux", architecture="amd64")
+
+
+class NoCredentials:
+    async def credentials(self, reference):
+        return None
+
+
+class World:
+    def __init__(self, folder):
+        self.now, self.folder, self.servers = 1000.0, folder, []
+        survey = Survey(None, PLATFORM, "overlayfs", None)
+        self.known = Estate(WarmerConfig(), survey, PLATFORM, monotonic=self.monotonic, jitter=lambda: 0.0)
+        self.asked = questions.Questions(folder, NoCredentials(), survey, PLATFORM, self.known, self)
+
+    def monotonic(self):
+        return self.now
+
+    def utc(self):
+        return SystemClock().utc()
+
+    def host(self, answer):
+        """Return the address of a registry that answers so."""
+        self.servers.append(Server())
+        self.servers[-1].routes["/v2/"] = answer
+        trust(self.folder, self.servers[-1].address)
+        return self.servers[-1].address
+
+    async def ask(self, host, name="x:1"):
+        return await self.asked.ask(warmref.parse(f"{host}/{name}"), None, StoreFacts())
+
+    async def reason(self, host):
+        found = await self.ask(host)
+        return found.reason if isinstance(found, Failure) else found.root.digest
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path)
+    yield made
+    made.asked.close()
+    for server in made.servers:
+        server.stop()
+
+
+def saying(status, **headers):
+    return lambda handler: reply(handler, status, **headers)
+
+
+def manifest(handler):
+    reply(handler, 200, DATA, Docker_Content_Digest=DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (saying(404), Reason.NOT_FOUND),
+        (saying(401), Reason.UNAUTHORIZED),
+        (saying(503), Reason.REGISTRY_UNREACHABLE),
+        (saying(418), Reason.PULL_FAILED),
+    ],
+)
+async def test_nothing_of_a_question_is_kept(world, answer, reason):
+    """Any tenant can ask, about any path: the operator's images at that host are pulled as before."""
+    assert await world.reason(world.host(answer)) is reason
+    assert (world.known.host_holds, world.known._failures, world.known._due) == ({}, {}, {})
+
+
+async def test_a_host_where_nobody_listens_is_not_held(world):
+    gone = world.host(manifest)
+    world.servers.pop().stop()
+    assert await world.reason(gone) is Reason.REGISTRY_UNREACHABLE
+    assert world.known.host_holds == {}
+
+
+async def test_a_host_that_asks_to_be_left_alone_is_until_then(world):
+    """It means the node, and so all that the node asks."""
+    own = world.host(saying(429, Retry_After="90"))
+    assert await world.reason(own) is Reason.TOO_MANY_REQUESTS
+    assert world.known.host_holds == {own: 1090.0}
+    assert await world.reason(own) is Reason.HOST_HELD
+    assert len(world.servers[0].seen) == 1
+    world.now = 1090.0
+    world.servers[0].routes["/v2/"] = manifest
+    assert await world.reason(own) == DIGEST
+
+
+def test_hosts_that_are_held_are_not_without_number(world):
+    for number in range(MAX_HELD + 5):
+        world.known.hold(f"{number}.io", 1060.0)
+    assert len(world.known.host_holds) == MAX_HELD
+    world.now = 1060.0
+    world.known.hold("a.io", 1070.0)
+    assert world.known.host_holds == {"a.io": 1070.0}
+
+
+async def test_what_is_not_wanted_any_more_is_forgotten(world):
+    """Hints come and go with the gangs; a failure stays while it holds the next try back."""
+    reference = warmref.parse("r.io/x:1")
+    world.known.hinted = (Wanted(reference=reference, is_hint=True),)
+    world.known.failed(reference, Reason.NOT_FOUND, "")
+    await world.known.candidates(StoreFacts())
+    assert len(world.known._failures) == 1
+    world.known.hinted = ()
+    await world.known.candidates(StoreFacts())
+    assert len(world.known._failures) == 1
+    world.now += 700
+    await world.known.candidates(StoreFacts())
+    assert world.known._failures == {}
+
+
+async def test_a_few_are_asked_at_a_time_and_the_loops_own_threads_are_free(world):
+    free, asking, most = threading.Event(), [0], [0]
+
+    def slowly(handler):
+        asking[0] += 1
+        most[0] = max(most[0], asking[0])
+        free.wait(60)
+        asking[0] -= 1
+        manifest(handler)
+
+    own = world.host(slowly)
+    asked = [asyncio.create_task(world.ask(own, f"x:{number}")) for number in range(12)]
+    async with asyncio.timeout(60):
+        while asking[0] < questions.AT_ONCE:  # noqa: ASYNC110 -- a thread of the server counts
+            await asyncio.sleep(0.01)
+        assert await asyncio.gather(*(asyncio.to_thread(int, 7) for _ in range(40))) == [7] * 40
+    free.set()
+    assert [found.root.digest for found in await asyncio.gather(*asked)] == [DIGEST] * 12
+    assert most[0] == questions.AT_ONCE
+
+
+async def test_a_registry_that_drips_is_given_up_with_its_thread(world, monkeypatch):
+    """A byte now and then is no silence: only the whole question's time ends it."""
+    monkeypatch.setattr(questions, "QUESTION_SECONDS", 3.0)
+    given_up = threading.Semaphore(0)
+
+    def drip(handler):
+        with contextlib.suppress(OSError):
+            while True:
+                handler.wfile.write(b"H")
+                time.sleep(0.02)
+        given_up.release()
+
+    dripping, own = world.host(drip), world.host(manifest)
+    answers = await asyncio.gather(*(world.reason(dripping) for _ in range(questions.AT_ONCE)))
+    assert answers == [Reason.STALLED] * questions.AT_ONCE
+    assert [await asyncio.to_thread(given_up.acquire, timeout=60) for _ in answers] == [True] * questions.AT_ONCE
+    assert await world.reason(own) == DIGEST
+
+
+async def test_a_host_that_says_nothing_at_all_is_given_up(world, monkeypatch):
+    monkeypatch.setattr(questions, "SILENCE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        trust(world.folder, address)
+        assert await world.reason(address) is Reason.STALLED
+    assert world.known.host_holds == {}
