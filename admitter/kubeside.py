@@ -73,6 +73,7 @@ class KubeSide:
             if config.kubeconfig is not None
             else apiclient.from_service_account()
         )
+        self._clock = clock
         namespace = config.lease_namespace or apiclient.own_namespace(DEFAULT_NAMESPACE)
         self.cluster = ClusterWatch(self.api, clock, agents=agents)
         self.rejections = Rejections(self.cluster, clock, config.quarantine_seconds)
@@ -191,11 +192,9 @@ class KubeSide:
 
     async def serve_webhook(self, config: AdmitterConfig) -> None:
         """Answer the API server about new pods, and have it believe us, until cancelled."""
-        webhook = Webhook(configs.split_address(config.webhook_listen), config.tls_files)
+        webhook = Webhook(configs.split_address(config.webhook_listen), config.tls_files, self._clock.monotonic)
         self.webhook_port = webhook.port
-        authority = WebhookConfig(
-            self._writing, lambda: self.elector.leadership.term > 0, name=config.webhook_name, authority=config.tls_ca
-        )
+        authority = WebhookConfig(self._writing, self.elector, name=config.webhook_name, authority=config.tls_ca)
         webhook.start()
         try:
             await authority.run()

@@ -12,13 +12,13 @@ Why the whole file: it may hold the old authority and the new one while certific
 import asyncio
 import base64
 import pathlib
-from collections.abc import Callable
 
 import lightkube
 import structlog
 from lightkube.resources import admissionregistration_v1 as registration
 from lightkube.types import PatchType
 
+from admitter.model.leadership import Guard
 from admitter.publish.nodes import Failed, Outcome, failure
 
 _LOG = structlog.get_logger(__name__)
@@ -33,28 +33,28 @@ class WebhookConfig:
     def __init__(
         self,
         client: lightkube.AsyncClient,
-        leads: Callable[[], bool],
+        guard: Guard,
         *,
         name: str,
         authority: pathlib.Path,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """`leads` says whether this process may write now."""
-        self._client, self._leads, self._name, self._authority = client, leads, name, authority
+        self._client, self._guard, self._name, self._authority = client, guard, name, authority
         self._look_seconds = look_seconds
 
     async def run(self) -> None:
         """Follow the file until cancelled."""
         while True:
-            if self._leads():
+            term = self._guard.leadership.term
+            if term:
                 try:
-                    await self.look()
+                    await self.look(term)
                 except Failed as error:
                     _LOG.warning("the webhook configuration was not seen to", name=self._name, problem=str(error)[:300])
-            await asyncio.sleep(self._look_seconds if self._leads() else 1.0)
+            await asyncio.sleep(self._look_seconds if term else 1.0)
 
-    async def look(self) -> bool:
-        """Make it fit once; return whether something was written."""
+    async def look(self, term: int) -> bool:
+        """Make it fit once, if we still lead in this term then; return whether something was written."""
         bundle = base64.b64encode(self._authority.read_bytes()).decode()
         try:
             found = await self._client.get(registration.MutatingWebhookConfiguration, self._name)
@@ -63,7 +63,7 @@ class WebhookConfig:
                 return False
             raise
         wrong = [each.name for each in found.webhooks or () if each.clientConfig.caBundle != bundle]
-        if not wrong or not self._leads():
+        if not wrong or not self._guard.may_write(term):
             return False
         assert found.metadata is not None
         body = {

@@ -8,7 +8,7 @@ import ssl
 import httpx2
 import pytest
 
-from admitter.services.webhook import MAX_BYTES, Webhook
+from admitter.services.webhook import CONNECTION_SECONDS, CONNECTIONS, MAX_BYTES, Webhook
 from hack import pki
 from muster.model import labels
 
@@ -25,8 +25,14 @@ def files(tmp_path):
 
 
 @pytest.fixture
-def webhook(files):
-    server = Webhook(("127.0.0.1", 0), files)
+def now():
+    """The webhook's clock, which stands still until somebody turns it."""
+    return [0.0]
+
+
+@pytest.fixture
+def webhook(files, now):
+    server = Webhook(("127.0.0.1", 0), files, lambda: now[0])
     server.start()
     yield server
     server.close()
@@ -67,6 +73,59 @@ async def test_who_says_nothing_holds_up_nobody(webhook, files):
     finally:
         for each in silent:
             each.close()
+
+
+async def test_more_connections_than_there_are_places_are_closed_at_once(webhook, files):
+    silent = [socket.create_connection(("127.0.0.1", webhook.port), timeout=10) for _ in range(CONNECTIONS)]
+    try:
+        # Sooner than what says nothing is given up.
+        with socket.create_connection(("127.0.0.1", webhook.port), timeout=CONNECTION_SECONDS / 2) as late:
+            assert await asyncio.to_thread(late.recv, 1) == b""
+    finally:
+        for each in silent:
+            each.close()
+    await until_answered(webhook, files)
+
+
+async def until_answered(webhook, files):
+    """The places are free once their threads have found out that nobody is there."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                assert (await asked(webhook, files.ca)).status_code == 200
+            except httpx2.TransportError:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /gate/labelled HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"])
+async def test_a_connection_has_its_time_as_a_whole_however_slowly_it_sends(webhook, files, now, sent):
+    context = ssl.create_default_context(cafile=str(files.ca))
+
+    def dribble():
+        raw = socket.create_connection(("127.0.0.1", webhook.port), timeout=10)
+        with context.wrap_socket(raw, server_hostname="127.0.0.1") as secured:
+            secured.sendall(sent)
+            now[0] += CONNECTION_SECONDS
+            for _ in range(200):
+                secured.settimeout(0.05)
+                try:
+                    return secured.recv(1)
+                except TimeoutError:
+                    secured.sendall(b" ")
+            return None
+
+    try:
+        closed = await asyncio.to_thread(dribble) == b""
+    except (ssl.SSLError, ConnectionError):
+        closed = True
+    assert closed
+    assert (await asked(webhook, files.ca)).status_code == 200
+
+
+async def test_a_connection_is_for_one_review(webhook, files):
+    assert (await asked(webhook, files.ca)).headers["Connection"] == "close"
 
 
 async def test_a_renewed_certificate_is_used_at_the_next_connection(webhook, files, tmp_path):
