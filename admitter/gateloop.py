@@ -10,6 +10,7 @@ Not here: any rule (core/gates.py, strikes.py), any request (publish/podissuer.p
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import datetime
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 import structlog
 
 from admitter.core import gates, gatescene, rollouts, strikes
+from admitter.core.kin import Kin
 from admitter.core.membership import Membership
 from admitter.core.register import Conflict
 from admitter.core.rollouts import Rollout
@@ -44,10 +46,11 @@ from admitter.model.hold import (
     Withdraw,
 )
 from admitter.model.leadership import Guard, NotLeading
-from admitter.model.record import GangRecord
+from admitter.model.record import GangRecord, GangState
 from admitter.model.standing import Standing
 from admitter.publish.nodes import Outcome
 from admitter.publish.podissuer import PodIssuer
+from admitter.publish.recheck import Recheck
 from muster.model import labels
 
 _LOG = structlog.get_logger(__name__)
@@ -115,8 +118,11 @@ class GateLoop:
         self._attached: dict[str, Any] = {}
         self._listeners: dict[str, asyncio.Task[None]] = {}
         self._bound = rollouts.Bound()
+        self._recheck = Recheck(desk.record, cluster, objects.workloads, policy.gate, issuer.is_busy)
         self._tasks: asyncio.TaskGroup | None = None
         self._term = 0
+        self._looked_at = -LOOK_SECONDS
+        """When everything was looked at last."""
         cluster.listen(self._take)
 
     def changed(self, namespace: str) -> None:
@@ -143,15 +149,12 @@ class GateLoop:
             self._tasks = group
             self._issuer.begin(group)
             while True:
-                try:
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._wake.wait()
-                    everything = False
-                except TimeoutError:
-                    everything = True
                 self._wake.clear()
                 try:
-                    self._look(everything=everything)
+                    self._look()
                 except Exception:  # noqa: BLE001 -- the loop's one broad catch; the next look tries again
                     _LOG.exception("look at held pods failed")
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -174,7 +177,7 @@ class GateLoop:
 
     # -- one look
 
-    def _look(self, *, everything: bool) -> None:
+    def _look(self) -> None:
         term = self._desk.term
         if term != self._term:
             for listener in self._listeners.values():
@@ -183,38 +186,38 @@ class GateLoop:
             self.changed("")
         if not term or not self._guard.may_write(term) or not self._cluster.is_synced or not self._objects.is_synced:
             return
-        workloads = self._objects.workloads()
+        workloads, now = self._objects.workloads(), self._clock.monotonic()
         self._dirty |= self._membership.settle(self._cluster.pod, workloads)
         dirty, self._dirty = self._dirty, set()
-        known = self._desk.requests_of_leases()
+        look = gatescene.Look(
+            workloads=workloads,
+            known=self._desk.requests_of_leases(),
+            kin=Kin(self._cluster.pods().values, workloads),
+            holdings=rollouts.Holdings(self._bound_pods),
+            moment=gatescene.Moment(now=now, utc=self._clock.utc()),
+        )
+        # By the clock and not by a pause between changes: in a busy cluster there is none.
+        everything = now - self._looked_at >= LOOK_SECONDS
         for key in sorted(dirty | (self._holds.keys() if everything else set())):
-            self._step(key, workloads, known)
+            self._step(key, look)
         if everything:
+            self._looked_at = now
             waiting = {hold.paused.uid for hold in self._holds.values() if hold.paused is not None}
             self._issuer.resume_suspended(workloads, self._term, waiting)
 
-    def _step(self, key: str, workloads: Workloads, known: dict[str, str]) -> None:
+    def _step(self, key: str, look: gatescene.Look) -> None:
         uids = self._membership.of(key)
         pods = [pod for uid in uids if (pod := self._cluster.pod(uid)) is not None]
         hold = self._holds.get(key, Hold())
-        now = self._clock.monotonic()
-        if not pods and not hold.request_id:
-            self._drop(key, strikes.faded(hold, self._policy, now))
-            return
         record = self._desk.record(key)
+        record = record if record is not None and record.owner == OWNER else None
+        is_asked = bool(hold.request_id) and record is not None and record.state is not GangState.ENDED
+        if not pods and not is_asked and hold.paused is None:
+            self._drop(key, strikes.faded(hold, self._policy, look.moment.now))
+            return
         if key not in self._holds and not any(self._concerns_gates(pod) for pod in pods):
             return
-        scene = gatescene.assemble(
-            key,
-            pods,
-            workloads,
-            record=record if record is not None and record.owner == OWNER else None,
-            hold=hold,
-            known=known,
-            moment=gatescene.Moment(now=now, utc=self._clock.utc()),
-            policy=self._policy,
-            bound=self._bound_pods,
-        )
+        scene = gatescene.assemble(key, pods, look, record=record, hold=hold, policy=self._policy)
         self._holds[key], intents = gates.step(scene, hold, self._policy)
         for intent in intents:
             self._do(intent, key, scene)
@@ -222,7 +225,7 @@ class GateLoop:
     def _drop(self, key: str, hold: Hold) -> None:
         """Forget a group without pods, and last of all who refused it: a launcher may make it anew at once."""
         if hold.strikes:
-            self._holds[key] = dataclasses.replace(hold, told=None)
+            self._holds[key] = dataclasses.replace(gates.forgotten(hold), told=None)
         else:
             self._holds.pop(key, None)
         self._membership.drop(key)
@@ -260,20 +263,23 @@ class GateLoop:
 
     def _issue(self, intent: Intent, key: str, scene: gates.Scene) -> None:
         """Have it done on the API server, or noted."""
-        issuer = self._issuer
+        issuer, namespace = self._issuer, scene.group.namespace
         match intent:
-            case Release():
-                issuer.release(intent, self._term, lambda *refusal: self._refuse(key, *refusal))
+            case Release(uid=uid, lease_id=lease_id):
+                above = scene.owners.get(uid)
+                still, maker = self._recheck.lease(key, lease_id), above.uid if above is not None else ""
+                issuer.release(intent, self._term, maker, still, lambda *refusal: self._refuse(key, *refusal))
             case Strike():
                 self._strike(key, intent)
             case Replan():
                 self._note("replanned", key, intent.detail, "")
-                issuer.replan(intent, scene.group.namespace, self._term)
+                issuer.replan(intent, namespace, self._term, self._recheck.replan(intent, namespace))
             case Pause(owner=owner):
                 self._note("paused", key, f"{owner.kind} {owner.name} is suspended: its own deadline would run", "")
-                issuer.pause(owner, scene.group.namespace, self._term, lambda detail: self._cannot_pause(key, detail))
+                fresh = self._recheck.pause(key, self._holds[key].request_id, owner, namespace)
+                issuer.pause(owner, namespace, self._term, fresh, lambda detail: self._cannot_pause(key, detail))
             case Resume(owner=owner):
-                issuer.resume(owner, scene.group.namespace, self._term)
+                issuer.resume(owner, namespace, self._term)
             case Tell(told=told):
                 _LOG.info("gang", gang=key, reason=told.reason, summary=told.summary)
                 issuer.say(told, scene.group, scene.owners, self._term, self._holds[key].paused)

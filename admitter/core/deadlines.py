@@ -12,9 +12,11 @@ Why not before there is a reason to wait: a gang that finds its place at once wo
 
 import dataclasses
 import datetime
+from collections.abc import Iterable
 
 from admitter.core import lifecycle
-from admitter.model.cluster import Owner
+from admitter.core.kin import Kin
+from admitter.model.cluster import KubePod, Owner
 from admitter.model.group import Group, Source, Workloads
 from admitter.model.hold import GatePolicy, Hold, HoldReason, Intent, Pause, Resume, Told, Withdraw
 from admitter.model.record import GangRecord, GangState
@@ -41,7 +43,9 @@ class Maker:
     is_suspended: bool
 
 
-def deadline(group: Group, owner: Owner | None, workloads: Workloads, utc: datetime.datetime) -> Deadline | None:
+def deadline(
+    group: Group, owner: Owner | None, workloads: Workloads, utc: datetime.datetime, kin: Kin
+) -> Deadline | None:
     """Return the shortest deadline of the Jobs that make a group's pods; `owner` is the topmost object of all of them."""
     jobs = [
         workloads.jobs[mine.uid]
@@ -57,7 +61,7 @@ def deadline(group: Group, owner: Owner | None, workloads: Workloads, utc: datet
         return None
     seconds, gone = min(running, key=lambda each: each[0] - each[1])
     return Deadline(
-        seconds=seconds, gone_seconds=max(0.0, gone), owner=owner if _makes_all(owner, group, workloads) else None
+        seconds=seconds, gone_seconds=max(0.0, gone), owner=owner if _makes_all(owner, group, workloads, kin) else None
     )
 
 
@@ -69,9 +73,9 @@ def maker(owner: Owner, workloads: Workloads, namespace: str) -> Maker:
     return Maker(is_there=True, is_suspended=found.is_suspended)
 
 
-def _makes_all(owner: Owner | None, group: Group, workloads: Workloads) -> bool:
+def _makes_all(owner: Owner | None, group: Group, workloads: Workloads, kin: Kin) -> bool:
     """Return whether the object makes this group's pods and no others."""
-    if owner is None:
+    if owner is None or {pod.uid for pod in kin.of(owner, group.namespace)} - {each.pod.uid for each in group.members}:
         return False
     job, whole = workloads.jobs.get(owner.uid), workloads.job_sets.get(f"{group.namespace}/{owner.name}")
     if job is not None:
@@ -81,14 +85,19 @@ def _makes_all(owner: Owner | None, group: Group, workloads: Workloads) -> bool:
     return whole is not None and whole.uid == owner.uid and group.source is Source.JOB_SET and not whole.is_in_order
 
 
+def is_held(pods: Iterable[KubePod], gate: str) -> bool:
+    """Return whether all pods carry our gate: none of them can start."""
+    return all(gate in pod.gates and not pod.node for pod in pods)
+
+
 def hold_clock(
     group: Group, hold: Hold, found: Deadline | None, policy: GatePolicy, now: float
 ) -> tuple[Hold, Intent | Told | None]:
     """Stop the clock of a group that waits, or return what to say about it."""
     if found is None:
         return hold, None
-    is_held = all(policy.gate in member.pod.gates and not member.pod.node for member in group.members)
-    if found.owner is not None and is_held and not group.ended and not hold.cannot_pause:
+    can_stop = is_held((member.pod for member in group.members), policy.gate)
+    if found.owner is not None and can_stop and not group.ended and not hold.cannot_pause:
         if hold.paused is not None and now - hold.paused_at < AGAIN_SECONDS:
             return hold, None
         return dataclasses.replace(hold, paused=found.owner, paused_at=now), Pause(owner=found.owner)

@@ -15,7 +15,7 @@ Not here: who belongs to a group (groups.py), what it asks for (grouprequest.py)
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from admitter.core import deadlines, grouprequest, obstacles, seats, strikes
 from admitter.core.deadlines import Deadline, Maker
@@ -58,6 +58,8 @@ class Scene:
     """Lease id -> request id, of every lease that the queue or an agent knows."""
     owners: Mapping[str, Owner | None] = dataclasses.field(default_factory=dict)
     """UID -> the topmost object that makes the pod."""
+    kin: Callable[[Owner], Iterable[KubePod]]
+    """All live pods that an object makes, of this group or not (kin.py)."""
     owner_runtime: str = ""
     """`muster.dev/max-runtime` of that object."""
     handlers: Mapping[str, str] = codec.mapping()
@@ -89,8 +91,8 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Inte
         summary = f"{record.why.summary}; suspended meanwhile, so that its own deadline does not run"
         return _tell(hold, Told(reason=record.why.reason, summary=summary), intents)
     if _is_over(scene, hold, policy):
-        return _forgotten(hold), _withdrawal(record, "all its pods are done or gone", has_run=hold.has_run)
-    hold, outcome = strikes.judge(group, hold, policy, scene.now, scene.owners)
+        return forgotten(hold), _withdrawal(record, "all its pods are done or gone", has_run=hold.has_run)
+    hold, outcome = strikes.judge(group, hold, policy, scene.now, scene.owners, scene.kin)
     if outcome:
         return hold, outcome
     if holds and hold.request_id:
@@ -112,7 +114,7 @@ def _noticed(scene: Scene, hold: Hold) -> Hold:
     return dataclasses.replace(hold, has_run=any(pod.uid in hold.seats and strikes.has_started(pod) for pod in pods))
 
 
-def _forgotten(hold: Hold) -> Hold:
+def forgotten(hold: Hold) -> Hold:
     """Return what outlives a generation: who refused it."""
     return Hold(
         strikes=hold.strikes,
@@ -265,7 +267,7 @@ def _follow(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[I
     hold = dataclasses.replace(hold, seats=taken, joined=hold.joined | joined, left=hold.left | done, paused=None)
     if scene.record.state is GangState.STARTED:
         hold = strikes.forgiven(hold)
-    return _tell(hold, _missing(scene, policy) or _RELEASED, tuple(intents))
+    return _tell(hold, hold.stays or _missing(scene, policy) or _RELEASED, tuple(intents))
 
 
 def _lease_of(scene: Scene) -> Lease:

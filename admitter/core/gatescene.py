@@ -8,10 +8,11 @@ makes nobody older than a gang that has just asked.
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from admitter.core import deadlines, gates, grouprequest, groups, rollouts
-from admitter.core.rollouts import Rollout
+from admitter.core.kin import Kin
+from admitter.core.rollouts import Holdings
 from admitter.model.cluster import KubePod, Owner
 from admitter.model.group import Group, Workloads
 from admitter.model.hold import GatePolicy, Hold
@@ -31,19 +32,23 @@ class Moment:
         return None if stamp is None else self.now - max(0.0, (self.utc - stamp).total_seconds())
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What the steps of all groups have in common, at one moment."""
+
+    workloads: Workloads
+    known: Mapping[str, str]
+    """Lease id -> request id."""
+    kin: Kin
+    holdings: Holdings
+    moment: Moment
+
+
 def assemble(
-    key: str,
-    pods: Sequence[KubePod],
-    workloads: Workloads,
-    *,
-    record: GangRecord | None,
-    hold: Hold,
-    known: Mapping[str, str],
-    moment: Moment,
-    policy: GatePolicy,
-    bound: Callable[[Rollout], Iterable[KubePod]],
+    key: str, pods: Sequence[KubePod], look: Look, *, record: GangRecord | None, hold: Hold, policy: GatePolicy
 ) -> gates.Scene:
-    """Return the scene; `known` are lease id -> request id, `bound` the pods of a rollout that are on nodes."""
+    """Return the scene of a group."""
+    workloads, moment = look.workloads, look.moment
     place = groups.place(pods[0], workloads) if pods else None
     group = groups.group(place, pods, workloads) if place is not None else groups.empty(key)
     owners = {pod.uid: groups.owner(pod, workloads) for pod in pods}
@@ -53,14 +58,15 @@ def assemble(
     return gates.Scene(
         group=group,
         record=record,
-        request_of=known,
+        request_of=look.known,
         owners=owners,
+        kin=lambda owner: look.kin.of(owner, group.namespace),
         owner_runtime=_runtime(single, workloads),
         handlers=workloads.handlers,
         born=_known({pod.uid: moment.of(pod.created_at) for pod in pods}),
         began=_known({pod.uid: moment.of(pod.started_at) for pod in pods}),
-        self_block=_self_block(group, record, policy, bound) if waits else "",
-        deadline=deadlines.deadline(group, single, workloads, moment.utc) if waits else None,
+        self_block=_self_block(group, record, policy, look.holdings) if waits else "",
+        deadline=deadlines.deadline(group, single, workloads, moment.utc, look.kin) if waits else None,
         maker=deadlines.maker(hold.paused, workloads, group.namespace) if hold.paused is not None else None,
         now=moment.now,
     )
@@ -76,16 +82,13 @@ def _runtime(owner: Owner | None, workloads: Workloads) -> str:
     return job.annotations.get(labels.MAX_RUNTIME.full, "") if job is not None else ""
 
 
-def _self_block(
-    group: Group, record: GangRecord | None, policy: GatePolicy, bound: Callable[[Rollout], Iterable[KubePod]]
-) -> str:
+def _self_block(group: Group, record: GangRecord | None, policy: GatePolicy, holdings: Holdings) -> str:
     """Return why the group waits for its own older pods; empty: it does not."""
     if record is None or record.why is None or not group.members:
         return ""
     first = group.members[0].pod
-    found = rollouts.rollout(first)
     devices = [name for name in first.requests if grouprequest.is_device(name, policy.devices)]
-    if found is None or len(devices) != 1:
+    if rollouts.rollout(first) is None or len(devices) != 1:
         return ""
     lacking = record.why.needed_units - record.why.available_units
-    return rollouts.self_blocked((member.pod for member in group.members), bound(found[0]), devices[0], lacking)
+    return rollouts.self_blocked((member.pod for member in group.members), holdings, devices[0], lacking)

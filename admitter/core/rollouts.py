@@ -11,7 +11,7 @@ every kind of rollout is needed.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from admitter.model.cluster import KubePod
 
@@ -71,24 +71,49 @@ class Bound:
         return frozenset(self._uids.get(whose, ()))
 
 
-def self_blocked(waiting: Iterable[KubePod], bound: Iterable[KubePod], resource: str, lacking: int) -> str:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What the other revisions of a rollout hold of a resource."""
+
+    units: int
+    names: tuple[str, ...]
+
+
+class Holdings:
+    """What rollouts hold, each gone through once: a rollout of thousands of pods has as many groups that wait. For one look."""
+
+    def __init__(self, bound: Callable[[Rollout], Iterable[KubePod]]) -> None:
+        """`bound` may return pods of other rollouts."""
+        self._bound = bound
+        self._found: dict[tuple[Rollout, str, str], Held] = {}
+
+    def beside(self, whose: Rollout, revision: str, resource: str) -> Held:
+        """Return what the pods of all revisions but this one hold."""
+        key = (whose, revision, resource)
+        if key not in self._found:
+            units = {
+                pod.name: pod.requests.get(resource, 0)
+                for pod in self._bound(whose)
+                if pod.node and not pod.is_finished and (found := rollout(pod)) is not None
+                if found[0] == whose and found[1] != revision and pod.requests.get(resource, 0)
+            }
+            self._found[key] = Held(units=sum(units.values()), names=tuple(sorted(units)))
+        return self._found[key]
+
+
+def self_blocked(waiting: Iterable[KubePod], holdings: Holdings, resource: str, lacking: int) -> str:
     """Return why a group waits for itself, and what cures it; empty: it does not.
 
-    `bound` may hold pods of other rollouts; `lacking` are the units of the resource that the group needs beside what is free.
+    `lacking` are the units of the resource that the group needs beside what is free.
     """
     mine = {found for pod in waiting if (found := rollout(pod)) is not None}
     if len(mine) != 1 or lacking <= 0:
         return ""
     ((whose, revision),) = mine
-    held = {
-        pod.name: pod.requests.get(resource, 0)
-        for pod in bound
-        if pod.node and not pod.is_finished and (found := rollout(pod)) is not None
-        if found[0] == whose and found[1] != revision and pod.requests.get(resource, 0)
-    }
-    if sum(held.values()) < lacking:
+    held = holdings.beside(whose, revision, resource)
+    if held.units < lacking:
         return ""
-    names = sorted(held)
+    names = held.names
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (
         f"{whose.kind} {whose.name} waits for {lacking} {resource} that its own older pods hold "

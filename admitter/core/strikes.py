@@ -6,18 +6,19 @@ gang is bound, the way back: the lease is given up and the pods go back through 
 Invariants: a refusal is counted once. While one pod of the gang is bound its pods are left where they are (design.md section
 6, never destroy work); the lease is given up all the same when a node refused, and whoever comes in the place of the
 refused pod is placed anew, around those that run. A gang of which a member cannot pull for long is sent back only if none of
-its containers has started. Each strike of the same party for the same reason doubles the delay, up to
+its containers has started. The same holds of every pod that would end with what is suspended, of the gang or not.
+Each strike of the same party for the same reason doubles the delay, up to
 a bound; all are forgotten some time after the last one, or when the gang has started.
 
 Not here: what a broken promise means for the node (trust.py).
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from admitter.model.cluster import KubePod, Owner
 from admitter.model.group import Group
-from admitter.model.hold import GatePolicy, Hold, Intent, Replan, Strike, Withdraw
+from admitter.model.hold import GatePolicy, Hold, HoldReason, Intent, Replan, Strike, Told, Withdraw
 from muster.model import codec, kube
 
 REJECTIONS = frozenset(
@@ -42,35 +43,73 @@ _HELD = "SchedulingGated"
 
 
 def judge(
-    group: Group, hold: Hold, policy: GatePolicy, now: float, owners: Mapping[str, Owner | None]
+    group: Group,
+    hold: Hold,
+    policy: GatePolicy,
+    now: float,
+    owners: Mapping[str, Owner | None],
+    kin: Callable[[Owner], Iterable[KubePod]],
 ) -> tuple[Hold, tuple[Intent, ...]]:
-    """Count what was refused since the last look; `owners` by UID."""
-    rejected, unbound = _rejected(group, hold), _unbound(group, hold, policy, now)
+    """Count what was refused since the last look; `owners` by UID, `kin` are all live pods that an owner makes."""
+    rejected, late = _rejected(group, hold), _unbound(group, hold, policy, now)
     live = [member.pod for member in group.members if member.pod.uid in hold.seats]
     unpulled = _unpulled(live, group, hold, policy, now)
-    strikes = (*rejected, *unbound, *unpulled)
-    if not strikes:
-        return hold, ()
-    hold = struck(hold, policy, now, strikes)
+    others = _others(live, owners, kin) if late or unpulled or rejected else ()
+    if unpulled and any(has_started(pod) for pod in others):
+        hold, unpulled = dataclasses.replace(hold, stays=_stays(HoldReason.CANNOT_PULL, unpulled, others)), []
+    elif late and any(stands(pod) for pod in others):
+        hold = dataclasses.replace(hold, stays=_stays(HoldReason.NOT_BOUND, late, others))
+    elif hold.stays is not None:
+        hold = dataclasses.replace(hold, stays=None)
+    strikes = (*rejected, *(strike for strike in late if strike.uid not in hold.blamed), *unpulled)
     # A pod that is bound may start at any moment, and be deleted by whoever still believes that it has not.
     is_placed = any(pod.node for pod in live) or any(has_started(pod) for pod in group.ended if pod.uid in hold.seats)
-    is_placed = is_placed and not unpulled
-    if is_placed and not rejected:
+    is_placed = (is_placed or any(stands(pod) for pod in others)) and not unpulled
+    if strikes:
+        hold = struck(hold, policy, now, strikes)
+    if not rejected and (is_placed or not (late or unpulled)):
         return hold, strikes
-    detail = "; ".join(strike.blame for strike in strikes)[:512]
-    hold = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset())
-    replans = () if is_placed else tuple(_replans(live, owners, detail))
+    detail = "; ".join(strike.blame for strike in (*rejected, *late, *unpulled))[:512]
+    hold = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset(), stays=None)
+    replans = () if is_placed else tuple(_replans(live, owners, detail, is_bound=bool(unpulled)))
     return hold, (*strikes, Withdraw(detail=detail, has_run=hold.has_run), *replans)
 
 
-def _replans(live: Iterable[KubePod], owners: Mapping[str, Owner | None], detail: str) -> Iterator[Replan]:
+def _others(
+    live: Iterable[KubePod], owners: Mapping[str, Owner | None], kin: Callable[[Owner], Iterable[KubePod]]
+) -> tuple[KubePod, ...]:
+    """Return every pod that would end with the suspension of what makes these."""
+    above = {owner.uid: owner for pod in live if (owner := owners.get(pod.uid)) is not None}
+    return tuple(pod for _, owner in sorted(above.items()) for pod in kin(owner))
+
+
+def _stays(reason: HoldReason, strikes: Collection[Strike], others: Iterable[KubePod]) -> Told:
+    """Say why the gang is left as it is, though some of it cannot start."""
+    first = min(strikes, key=lambda strike: strike.uid)
+    kept = min(pod.name for pod in others if has_started(pod) or (reason is HoldReason.NOT_BOUND and pod.node))
+    return Told(reason=reason, summary=f"{first.blame}; it is left as it is, since {kept} would end with it"[:512])
+
+
+def ends_work(replan: Replan, pods: Iterable[KubePod]) -> bool:
+    """Return whether one of these pods is not to end with what would be sent back."""
+    return any(has_started(pod) or (pod.node and not replan.is_bound) for pod in pods)
+
+
+def stands(pod: KubePod) -> bool:
+    """Return whether a pod has started or may at any moment."""
+    return bool(pod.node) or has_started(pod)
+
+
+def _replans(
+    live: Iterable[KubePod], owners: Mapping[str, Owner | None], detail: str, *, is_bound: bool
+) -> Iterator[Replan]:
     """Send the pods back, an owner at a time."""
     back: dict[str, list[str]] = {}
     for pod in live:
         owner = owners.get(pod.uid)
         back.setdefault(owner.uid if owner is not None else "", []).append(pod.uid)
     for _, uids in sorted(back.items()):
-        yield Replan(owner=owners.get(uids[0]), uids=tuple(sorted(uids)), detail=detail)
+        yield Replan(owner=owners.get(uids[0]), uids=tuple(sorted(uids)), detail=detail, is_bound=is_bound)
 
 
 def struck(hold: Hold, policy: GatePolicy, now: float, strikes: Collection[Strike]) -> Hold:
@@ -135,9 +174,12 @@ def _rejected(group: Group, hold: Hold) -> list[Strike]:
 
 
 def _unpulled(live: Iterable[KubePod], group: Group, hold: Hold, policy: GatePolicy, now: float) -> list[Strike]:
-    """Return the members that cannot pull, if none of the gang has started: a gang that runs is never sent back."""
+    """Return the members that cannot pull, if none of the gang has started: a gang that runs is never sent back.
+
+    A member that needs no device has no seat, and may be the one that runs.
+    """
     pods = [*live, *(pod for pod in group.ended if pod.uid in hold.seats)]
-    if any(has_started(pod) for pod in pods):
+    if any(has_started(pod) for pod in (*pods, *(member.pod for member in group.members))):
         return []
     strikes = []
     for pod in pods:
@@ -159,11 +201,12 @@ def _unpulled(live: Iterable[KubePod], group: Group, hold: Hold, policy: GatePol
 
 
 def _unbound(group: Group, hold: Hold, policy: GatePolicy, now: float) -> list[Strike]:
+    """Return the members that nobody has bound for long, those that were counted before among them."""
     strikes = []
     for pod in (member.pod for member in group.members):
         seat = hold.seats.get(pod.uid)
         # A pod that still has a gate of ours was not let go: its patch is on the way, or was refused and is counted there.
-        if seat is None or pod.node or pod.gates or pod.uid in hold.blamed:
+        if seat is None or pod.node or pod.gates:
             continue
         if now - seat.at <= policy.bind_patience_seconds:
             continue

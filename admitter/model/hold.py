@@ -26,6 +26,7 @@ class HoldReason(enum.StrEnum):
     SELF_BLOCKED = "SelfBlocked"
     DEADLINE_RUNS = "DeadlineRuns"
     NOT_BOUND = "ReleasedNotBound"
+    CANNOT_PULL = "CannotPull"
     RELEASED = "Released"
 
 
@@ -92,6 +93,8 @@ class Hold:
     """On strike until then."""
     blamed: frozenset[str] = frozenset()
     """UIDs whose rejection or refusal has been counted."""
+    stays: Told | None = None
+    """Why it is left as it is, though some of it cannot start; None: all can, or it is sent back."""
     told: Told | None = None
     paused: Owner | None = None
     """What makes its pods was suspended until there is a place for them: a deadline of its own would have run."""
@@ -187,6 +190,8 @@ class Replan:
     uids: tuple[str, ...]
     """Of the members that have to come back; none of them has started."""
     detail: str
+    is_bound: bool = False
+    """Some are on nodes, where they cannot pull; False: nothing that is on a node may end with it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from admitter.core import groups
+from admitter.core import groups, strikes
 from admitter.model.cluster import Cluster, Owner
 from admitter.model.group import Group, Workloads
 from admitter.model.hold import Release, Replan, Told
@@ -23,12 +23,17 @@ from admitter.publish.nodes import Outcome
 from admitter.publish.notstarted import NotStarted
 from admitter.publish.pods import PodWriter
 from admitter.publish.podteller import PodTeller
+from admitter.publish.recheck import Fresh
 from muster.model import labels
 
 _LOG = structlog.get_logger(__name__)
 
 AT_ONCE = 32
 """Requests on their way at a time: 500 pods in a second at 60 ms each."""
+
+TRIES = 5
+AGAIN_SECONDS = 0.5
+"""Between tries of a suspension that somebody's change came before."""
 
 Refused = Callable[[str, Outcome, str], None]
 
@@ -52,24 +57,31 @@ class PodIssuer:
         tasks.create_task(self._teller.run())
         tasks.create_task(self._not_started.run())
 
-    def release(self, release: Release, term: int, refused: Refused) -> None:
-        """Pin a pod and take our gate off it; `refused` hears UID, outcome and words of a refusal for good."""
-        self._start(release.uid, self._release(release, term, refused))
+    def is_busy(self, uid: str) -> bool:
+        """Return whether a request is on its way for a pod or an owner."""
+        return uid in self._busy
 
-    def replan(self, replan: Replan, namespace: str, term: int) -> None:
+    def release(self, release: Release, term: int, maker: str, still: Callable[[], bool], refused: Refused) -> None:
+        """Pin a pod and take our gate off it; `maker` is the UID of what makes it.
+
+        `still` is asked as it is sent. `refused` hears UID, outcome and words of a refusal for good.
+        """
+        if maker not in self._busy:
+            self._start(release.uid, self._release(release, term, maker, still, refused))
+
+    def replan(self, replan: Replan, namespace: str, term: int, fresh: Fresh) -> None:
         """Send pods back through what makes them."""
         owner = replan.owner
         if owner is not None and writing.is_suspendable(owner):
-            self._start(owner.uid, self._finish(self._writer.suspend(owner, namespace, term)))
+            request = self._suspended(fresh, lambda version: self._writer.suspend(owner, namespace, term, version))
+            self._start(owner.uid, self._finish(request))
             return
         for uid in replan.uids:
-            pod = self._cluster.pod(uid)
-            if pod is not None:
-                self._start(uid, self._finish(self._writer.send_back(pod, term)))
+            self._start(uid, self._send_back(uid, term))
 
-    def pause(self, owner: Owner, namespace: str, term: int, refused: Callable[[str], None]) -> None:
+    def pause(self, owner: Owner, namespace: str, term: int, fresh: Fresh, refused: Callable[[str], None]) -> None:
         """Suspend what makes held pods until there is a place for them; `refused` hears the words of a refusal for good."""
-        self._start(owner.uid, self._pause(owner, namespace, term, refused))
+        self._start(owner.uid, self._pause(owner, namespace, term, fresh, refused))
 
     def resume(self, owner: Owner, namespace: str, term: int) -> None:
         """Let what was suspended make its pods again."""
@@ -116,9 +128,11 @@ class PodIssuer:
         finally:
             self._busy.discard(what)
 
-    async def _release(self, release: Release, term: int, refused: Refused) -> None:
+    async def _release(
+        self, release: Release, term: int, maker: str, still: Callable[[], bool], refused: Refused
+    ) -> None:
         pod = self._cluster.pod(release.uid)
-        if pod is None or self._gate not in pod.gates:
+        if pod is None or self._gate not in pod.gates or maker in self._busy or not still():
             return
         if await self._not_started.mark(pod, term):
             return
@@ -127,10 +141,33 @@ class PodIssuer:
         if outcome in (Outcome.REFUSED, Outcome.INVALID):
             refused(release.uid, outcome, detail)
 
-    async def _pause(self, owner: Owner, namespace: str, term: int, refused: Callable[[str], None]) -> None:
-        outcome, detail = await self._writer.pause(owner, namespace, term)
+    async def _pause(
+        self, owner: Owner, namespace: str, term: int, fresh: Fresh, refused: Callable[[str], None]
+    ) -> None:
+        request = self._suspended(fresh, lambda version: self._writer.pause(owner, namespace, term, version))
+        outcome, detail = await request
         if outcome in (Outcome.REFUSED, Outcome.INVALID):
             refused(detail)
+
+    async def _suspended(
+        self, fresh: Fresh, request: Callable[[str], Coroutine[Any, Any, tuple[Outcome, str]]]
+    ) -> tuple[Outcome, str]:
+        """Suspend what is as it was last seen; what has changed meanwhile is looked at again first."""
+        outcome, detail = Outcome.CONFLICT, "it changes all the time"
+        for _ in range(TRIES):
+            version = fresh()
+            if version is None:
+                return Outcome.CONFLICT, "left as it is: it has changed since"
+            outcome, detail = await request(version)
+            if outcome not in (Outcome.CONFLICT, Outcome.BUSY):
+                break
+            await asyncio.sleep(AGAIN_SECONDS)
+        return outcome, detail
+
+    async def _send_back(self, uid: str, term: int) -> None:
+        pod = self._cluster.pod(uid)
+        if pod is not None and not strikes.has_started(pod):
+            await self._finish(self._writer.send_back(pod, term))
 
     async def _finish(self, request: Coroutine[Any, Any, tuple[Outcome, str]]) -> None:
         outcome, detail = await request

@@ -5,7 +5,8 @@ raises.
 
 Invariants. A request leaves only while the guard still allows its term. Pin, lease id and gate go in one patch, which names
 our gate and no other and carries the pod's UID and resourceVersion: a pod that has changed since is looked at again first.
-A pod is deleted only by UID and resourceVersion, so that one that was bound meanwhile stays.
+A pod is deleted only by UID and resourceVersion, so that one that was bound meanwhile stays; one that is on a node ends in its
+kubelet's time, never behind its back. What makes pods is suspended only as it was seen.
 
 Why a merge patch of a list by name: the API server deletes the gate with our name wherever it stands; an index could hit
 another's.
@@ -13,6 +14,7 @@ another's.
 Not here: when (gateloop.py), and on Nodes (nodes.py).
 """
 
+import asyncio
 import copy
 import datetime
 import hashlib
@@ -43,6 +45,9 @@ HELD = "held"
 _JOB_SET = generic_resource.create_namespaced_resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 _OWNERS: Mapping[str, Any] = {"Job": batch_v1.Job, "JobSet": _JOB_SET}
 """What is suspended and resumed to have its pods made anew."""
+GONE_SECONDS = 120.0
+GONE_AGAIN_SECONDS = 0.5
+"""How long, and how often, it is tried to make a bare pod anew under the name of one that its kubelet has still to let go."""
 _MAX_NOTE = 1024
 """Of an Event's note (events.k8s.io/v1)."""
 
@@ -89,17 +94,32 @@ class PodWriter:
             await self._client.create(eviction(pod), pod.name, namespace=pod.namespace)
             if again is not None:
                 _LOG.warning("a bare pod is made anew", pod=pod.full_name, uid=pod.uid)
-                await self._client.create(again)
+                await self._create_after(again)
 
         return await self._send(term, request)
 
-    async def suspend(self, owner: Owner, namespace: str, term: int) -> tuple[Outcome, str]:
-        """Suspend a Job or JobSet, with the mark that says that it was us."""
-        return await self._set_suspended(owner, namespace, term, SUSPENDED)
+    async def _create_after(self, again: core.Pod) -> None:
+        """Create a pod once its forerunner of the same name is gone: its kubelet has to let it go first."""
+        for _ in range(int(GONE_SECONDS / GONE_AGAIN_SECONDS)):
+            try:
+                await self._client.create(again)
+            except Failed as error:
+                if failure(error).outcome not in (Outcome.CONFLICT, Outcome.BUSY):
+                    raise
+                await asyncio.sleep(GONE_AGAIN_SECONDS)
+            else:
+                return
+        _LOG.error(
+            "a bare pod was not made anew: its forerunner does not go", pod=again.metadata and again.metadata.name
+        )
 
-    async def pause(self, owner: Owner, namespace: str, term: int) -> tuple[Outcome, str]:
-        """Suspend a Job or JobSet until there is a place for its pods, with the mark that says so."""
-        return await self._set_suspended(owner, namespace, term, HELD)
+    async def suspend(self, owner: Owner, namespace: str, term: int, version: str) -> tuple[Outcome, str]:
+        """Suspend a Job or JobSet as it was seen, with the mark that says that it was us."""
+        return await self._set_suspended(owner, namespace, term, SUSPENDED, version)
+
+    async def pause(self, owner: Owner, namespace: str, term: int, version: str) -> tuple[Outcome, str]:
+        """Suspend a Job or JobSet as it was seen until there is a place for its pods, with the mark that says so."""
+        return await self._set_suspended(owner, namespace, term, HELD, version)
 
     async def resume(self, owner: Owner, namespace: str, term: int) -> tuple[Outcome, str]:
         """Let it make its pods anew, and take the mark away."""
@@ -128,11 +148,13 @@ class PodWriter:
 
         return await self._send(term, request)
 
-    async def _set_suspended(self, owner: Owner, namespace: str, term: int, mark: str | None) -> tuple[Outcome, str]:
-        body = {
-            "metadata": {"uid": owner.uid, "annotations": {labels.REPLAN.full: mark}},
-            "spec": {"suspend": mark is not None},
-        }
+    async def _set_suspended(
+        self, owner: Owner, namespace: str, term: int, mark: str | None, version: str = ""
+    ) -> tuple[Outcome, str]:
+        metadata: dict[str, Any] = {"uid": owner.uid, "annotations": {labels.REPLAN.full: mark}}
+        if version:
+            metadata["resourceVersion"] = version
+        body = {"metadata": metadata, "spec": {"suspend": mark is not None}}
 
         async def request() -> None:
             await self._client.patch(
@@ -214,7 +236,8 @@ def eviction(pod: KubePod) -> core.PodEviction:
     return core.PodEviction(
         metadata=meta_v1.ObjectMeta(name=pod.name, namespace=pod.namespace),
         deleteOptions=meta_v1.DeleteOptions(
-            gracePeriodSeconds=0,
+            # A pod on a node may have started in this moment: it ends as any other does.
+            gracePeriodSeconds=None if pod.node else 0,
             preconditions=meta_v1.Preconditions(uid=pod.uid, resourceVersion=pod.resource_version),
         ),
     )

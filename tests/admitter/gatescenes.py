@@ -2,7 +2,9 @@
 
 import dataclasses
 
-from admitter.core import gates, groups
+from admitter.core import gates, gatescene, groups
+from admitter.core.kin import Kin
+from admitter.core.rollouts import Holdings
 from admitter.model.group import Workloads
 from admitter.model.hold import GatePolicy, Hold, Open, Release
 from admitter.model.lease import Lease, Placement
@@ -15,10 +17,25 @@ POLICY = GatePolicy(bind_patience_seconds=60, strike_seconds=5)
 NOW = 1000.0
 
 
-def a_scene(pods, record=None, now=NOW, workloads=None, **more):
+def a_scene(pods, record=None, now=NOW, workloads=None, beside=(), **more):
+    """`beside` are pods of the cluster that are not of the group."""
     workloads = workloads or Workloads()
+    kin = Kin(lambda: [*pods, *beside], workloads)
     owners = {pod.uid: groups.owner(pod, workloads) for pod in pods}
-    return gates.Scene(group=a_group(pods, workloads), record=record, owners=owners, now=now, **more)
+    group = a_group(pods, workloads)
+    more = {"kin": lambda owner: kin.of(owner, group.namespace), **more}
+    return gates.Scene(group=group, record=record, owners=owners, now=now, **more)
+
+
+def a_look(pods, workloads, utc, now=NOW, bound=lambda _: ()):
+    """All that the groups of one look have in common, where no lease is known."""
+    return gatescene.Look(
+        workloads=workloads,
+        known={},
+        kin=Kin(lambda: pods, workloads),
+        holdings=Holdings(bound),
+        moment=gatescene.Moment(now=now, utc=utc),
+    )
 
 
 def a_record(gang, state=GangState.WAITING, nodes=(), **changes):

@@ -41,7 +41,7 @@ def let_go(name, state=kube.ContainerState.WAITING, reason="ImagePullBackOff", *
 
 def judge(*pods, now):
     seats = {pod.uid: Seat(node="n1", podset="main", lease_id="t1-x-1", at=0.0) for pod in pods}
-    return strikes.judge(a_group([*pods]), Hold(request_id="r1", seats=seats), POLICY, now, {})
+    return strikes.judge(a_group([*pods]), Hold(request_id="r1", seats=seats), POLICY, now, {}, lambda _: ())
 
 
 def test_a_gang_of_which_a_member_cannot_pull_goes_back_after_the_bound():

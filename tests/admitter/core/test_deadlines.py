@@ -6,6 +6,7 @@ import datetime
 import pytest
 
 from admitter.core import deadlines, gates, gatescene
+from admitter.core.kin import Kin
 from admitter.model.cluster import Owner
 from admitter.model.decision import Explanation
 from admitter.model.group import JobSet, ReplicatedJob, Workloads
@@ -13,7 +14,7 @@ from admitter.model.hold import Hold, HoldReason, Pause, Release, Resume, Tell, 
 from admitter.model.record import GangState
 from muster.model.vocabulary import WaitReason
 from tests.admitter.clusters import TAKEN
-from tests.admitter.gatescenes import NOW, POLICY, a_record, kinds
+from tests.admitter.gatescenes import NOW, POLICY, a_look, a_record, kinds
 from tests.admitter.grouppods import a_job, a_job_pod
 
 WHY = Explanation(reason=WaitReason.NOT_ENOUGH_UNITS, summary="needs 16 GPUs", position=1)
@@ -26,18 +27,9 @@ def a_world(job=JOB):
     return Workloads(jobs={job.uid: job} if job else {})
 
 
-def scene(pods, record, hold, job=JOB, now=NOW, gone=12):
-    return gatescene.assemble(
-        "team-a/job.train",
-        pods,
-        a_world(job),
-        record=record,
-        hold=hold,
-        known={},
-        moment=gatescene.Moment(now=now, utc=TAKEN + datetime.timedelta(seconds=gone)),
-        policy=POLICY,
-        bound=lambda _: (),
-    )
+def scene(pods, record, hold, job=JOB, now=NOW, gone=12, beside=()):
+    look = a_look([*pods, *beside], a_world(job), TAKEN + datetime.timedelta(seconds=gone), now)
+    return gatescene.assemble("team-a/job.train", pods, look, record=record, hold=hold, policy=POLICY)
 
 
 def waiting():
@@ -135,7 +127,7 @@ SET = Owner(kind="JobSet", name="train", uid="uid-set", api_version="jobset.x-k8
 )
 def test_only_what_makes_this_gang_and_nothing_else_is_suspended(job, pods):
     group = scene(pods, None, Hold(), job=JOB).group
-    found = deadlines.deadline(group, pods[0].owners[0], a_world(job), TAKEN)
+    found = deadlines.deadline(group, pods[0].owners[0], a_world(job), TAKEN, Kin(lambda: pods, a_world(job)))
     assert found.owner is None
 
 
@@ -150,7 +142,7 @@ def test_a_job_set_is_suspended_whole_and_only_if_its_parts_start_together():
         )
         place = gatescene.groups.place(pods[0], workloads)
         group = gatescene.groups.group(place, pods, workloads)
-        assert deadlines.deadline(group, SET, workloads, TAKEN).owner == expected
+        assert deadlines.deadline(group, SET, workloads, TAKEN, Kin(lambda: pods, workloads)).owner == expected
 
 
 def test_without_a_deadline_nothing_is_touched():

@@ -10,7 +10,7 @@ from admitter.model.group import Workloads
 from admitter.model.hold import GatePolicy, Hold, HoldReason, Stand, Tell
 from muster.model.vocabulary import WaitReason
 from tests.admitter.clusters import TAKEN
-from tests.admitter.gatescenes import NOW, POLICY, a_record
+from tests.admitter.gatescenes import POLICY, a_look, a_record
 from tests.admitter.grouppods import GPU, a_pod
 
 WEB = Rollout(namespace="team-a", kind="Deployment", name="web")
@@ -28,11 +28,15 @@ def a_worker(name, revision, node=""):
     return a_pod(name, labels=labels, annotations={}, node=node, requests={GPU: 8})
 
 
+def holdings(*bound):
+    return rollouts.Holdings(lambda _: bound)
+
+
 def test_a_surge_that_waits_for_its_predecessor_is_named_with_its_cure():
-    said = rollouts.self_blocked([a_replica("new", "b")], [a_replica("old", "a", "n1")], GPU, 8)
+    said = rollouts.self_blocked([a_replica("new", "b")], holdings(a_replica("old", "a", "n1")), GPU, 8)
     assert "Deployment web waits for 8 nvidia.com/gpu that its own older pods hold (old)" in said
     assert "maxSurge 0 and maxUnavailable 1" in said
-    said = rollouts.self_blocked([a_worker("new", "b")], [a_worker("old", "a", "n1")], GPU, 8)
+    said = rollouts.self_blocked([a_worker("new", "b")], holdings(a_worker("old", "a", "n1")), GPU, 8)
     assert "LeaderWorkerSet serve" in said
     assert "maxSurge 0" in said
 
@@ -59,7 +63,7 @@ def test_a_surge_that_waits_for_its_predecessor_is_named_with_its_cure():
     ],
 )
 def test_whoever_waits_for_others_does_not_wait_for_itself(bound, lacking):
-    assert rollouts.self_blocked([a_replica("new", "b")], bound, GPU, lacking) == ""
+    assert rollouts.self_blocked([a_replica("new", "b")], holdings(*bound), GPU, lacking) == ""
 
 
 def test_the_index_follows_pods_as_they_come_and_go():
@@ -80,17 +84,8 @@ def test_it_is_told_and_keeps_no_place_for_itself():
     workloads = Workloads(managed=frozenset({"team-a"}))
 
     def scene(record, hold):
-        return gatescene.assemble(
-            "team-a/pod.new",
-            pods,
-            workloads,
-            record=record,
-            hold=hold,
-            known={},
-            moment=gatescene.Moment(now=NOW, utc=TAKEN),
-            policy=GatePolicy(),
-            bound=lambda whose: old if whose == WEB else [],
-        )
+        look = a_look(pods, workloads, TAKEN, bound=lambda whose: old if whose == WEB else [])
+        return gatescene.assemble("team-a/pod.new", pods, look, record=record, hold=hold, policy=GatePolicy())
 
     hold, (opened,) = gates.step(scene(None, Hold()), Hold(), POLICY)
     why = Explanation(
