@@ -4,7 +4,7 @@ In: the pod, every Node with what is bound there, what the agents say. Out: caus
 
 Invariants: a node is counted once for each device that the pod asks for. A selector or taint is a cause only where the node
 would have room otherwise, and a lack of room only where the pod may go: nobody is sent to widen a selector for nodes that
-are full. Text is sorted and bounded.
+are full. Text is sorted and bounded. `MOST` devices are looked at, so that who makes a pod does not choose what a question costs.
 
 Why allocatable and not the agents' numbers: this explains the scheduler, which knows no others. Where the agents disagree
 with it, that is a cause of its own.
@@ -26,6 +26,8 @@ _MIG = f"{NVIDIA}mig-"
 _HAS_GPUS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
 """Labels that say that the hardware is there, whatever is advertised."""
 _NAMED = 5
+MOST = 4
+"""Devices of one pod that are looked at, NVIDIA's before others: real pods ask for one or two."""
 _UNREGISTERED = frozenset(
     {Reason.PLUGIN_NOT_REGISTERED, Reason.KUBELET_RESTARTED, Reason.NOT_ADVERTISED, Reason.NODE_STARTING}
 )
@@ -45,15 +47,26 @@ def devices(requests: Mapping[str, int]) -> dict[str, int]:
     return {name: units for name, units in sorted(asked) if "/" in name and "kubernetes.io/" not in name}
 
 
+def looked_at(requests: Mapping[str, int]) -> dict[str, int]:
+    """Return those of a pod's devices that are looked at.
+
+    >>> looked_at({f"{letter}.example/nic": 1 for letter in "edcba"} | {"nvidia.com/gpu": 8})
+    {'a.example/nic': 1, 'b.example/nic': 1, 'c.example/nic': 1, 'nvidia.com/gpu': 8}
+    """
+    asked = devices(requests)
+    chosen = sorted(asked, key=lambda name: (not name.startswith(NVIDIA), name))[:MOST]
+    return {name: asked[name] for name in sorted(chosen)}
+
+
 def causes(scene: PodScene) -> Iterator[PodCause]:
     """Yield why no node takes the pod, device by device."""
-    for resource, units in devices(scene.pod.requests).items():
+    refusals = {name: _refusal(scene, scene.nodes[name]) for name in sorted(scene.nodes)}
+    for resource, units in looked_at(scene.pod.requests).items():
         near: _Found = collections.defaultdict(list)
         far: _Found = collections.defaultdict(list)
         fits = False
-        for name in sorted(scene.nodes):
+        for name, refusal in refusals.items():
             node = scene.nodes[name]
-            refusal = _refusal(scene, node)
             obstacle = _obstacle(scene, node, resource, units)
             if obstacle is not None:
                 (near if refusal is None else far)[obstacle[0]].append((name, obstacle[1]))

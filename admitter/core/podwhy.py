@@ -124,20 +124,26 @@ def _unbound(scene: PodScene) -> Iterator[PodCause]:
         return
     listed = tuple(podplaces.causes(scene))
     yield from listed
-    words = _said(scene, "")
-    if words and not listed:
+    words, beyond = _said(scene, ""), _beyond(scene)
+    if words and (beyond or not listed):
         yield PodCause(
             reason=PodReason.SCHEDULER,
-            summary=f"its scheduler says: {words}",
+            summary=f"its scheduler says: {words}{beyond}",
             remedy="`kubectl describe pod` has the scheduler's Events",
         )
     elif not words:
         name = pod.scheduler or strikes.DEFAULT_SCHEDULER
         yield PodCause(
             reason=PodReason.SCHEDULER,
-            summary=f"the scheduler {name} has not said anything about it",
+            summary=f"the scheduler {name} has not said anything about it{beyond}",
             remedy=f"see that {name} runs; no autoscaler acts before a scheduler calls the pod Unschedulable",
         )
+
+
+def _beyond(scene: PodScene) -> str:
+    """Say that not all devices were looked at."""
+    count = len(podplaces.devices(scene.pod.requests))
+    return f"; of {count} devices only {podplaces.MOST} were looked at" if count > podplaces.MOST else ""
 
 
 def _said(scene: PodScene, before: str) -> str:

@@ -105,7 +105,7 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
                 grpc.StatusCode.FAILED_PRECONDITION, "this admitter has no API server, and knows no pods"
             )
             raise AssertionError("abort returned")
-        status = self._pods.pod(namespace, name)
+        status = await self._pods.pod(namespace, name)
         if status is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no pod {namespace}/{name}")
             raise AssertionError("abort returned")

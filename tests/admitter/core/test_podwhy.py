@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admitter.core import facts, podwhy
+from admitter.core import facts, podwhy, predicates
 from admitter.model.cluster import Condition, Constraints, KubeNode
 from admitter.model.hold import Told
 from admitter.model.podstory import PodReason, PodScene
@@ -253,3 +253,29 @@ def test_every_answer_is_bounded_and_the_same_whatever_the_order(count, units, z
     assert found == podwhy.causes(a_scene(pod, *reversed(nodes)))
     assert found, "a pod that is not placed always has a cause"
     assert all(len(cause.summary) <= 1024 for cause in found)
+
+
+def test_who_makes_a_pod_does_not_choose_what_a_question_costs(monkeypatch):
+    requests = {f"r{number:02}.example/x": 1 for number in range(50)} | {GPU: 8}
+    looks = []
+
+    def look(constraints, name, found):
+        looks.append(name)
+        return refusal(constraints, name, found)
+
+    refusal = predicates.label_refusal
+    monkeypatch.setattr(predicates, "label_refusal", look)
+    nodes = [a_node(f"n{number}") for number in range(3)]
+    waiting = loose(
+        requests=requests, constraints=Constraints(node_selector={"zone": "a"}), conditions=(UNSCHEDULABLE,)
+    )
+    found = podwhy.causes(a_scene(waiting, *nodes))
+    assert looks == ["n0", "n1", "n2"]
+    assert [cause.reason for cause in found] == [
+        PodReason.SELECTOR,
+        *[PodReason.NO_SUCH_RESOURCE] * 3,
+        PodReason.SCHEDULER,
+    ]
+    assert found[-1].summary.endswith("; of 51 devices only 4 were looked at")
+    silent = podwhy.causes(a_scene(dataclasses.replace(waiting, conditions=()), *nodes))
+    assert silent[-1].summary.endswith("; of 51 devices only 4 were looked at")
