@@ -142,7 +142,7 @@ class Book(Register):
 
     def _take(self, answers: Sequence[order.Answer], view: ClusterView, now: float) -> None:
         """Grant and refuse; a gang with a place may still wait for its images."""
-        is_held = False
+        is_held = is_gone = False
         for answer in answers:
             record = self.records[answer.gang.full_name]
             match answer.answer:
@@ -152,10 +152,13 @@ class Book(Register):
                         self._grant(record, grant, view, now)
                     else:
                         is_held = True
+                        is_gone |= why.reason is WaitReason.IMAGE_UNAVAILABLE
                         self._refuse(record, why)
                 case Explanation() as why:
                     self._refuse(record, why)
-
+        if is_gone:
+            # What was kept for it in this pass is for the others in the next one.
+            self._answered = None
         if is_held and self._answered is not None:
             # It has a place and waits for images, which get warm without a change of the supply.
             self._answered = dataclasses.replace(self._answered, again_at=now + HELD_SECONDS)
@@ -163,6 +166,10 @@ class Book(Register):
     def _asks(self, claiming: frozenset[str], now: float) -> tuple[Ask, ...]:
         """Return the queue: those that wait, and those that left a moment ago."""
         self.places.forget(now)
+        absent = {record.key: self._images.unavailable(record.gang, now) for record in self.waiting()}
+        for key, why in absent.items():
+            if why is not None and key not in claiming:
+                self._refuse(self.records[key], why)
         present = {record.key for record in self.records.values() if record.state is not GangState.ENDED}
         asks = [
             Ask(
@@ -172,7 +179,7 @@ class Book(Register):
                 standing=record.standing,
             )
             for record in self.waiting()
-            if record.key not in claiming
+            if record.key not in claiming and absent[record.key] is None
         ]
         asks += self.places.away(present, now)
         if not asks and self._queue.reservation is not None:

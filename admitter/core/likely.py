@@ -7,6 +7,7 @@ enough holders have ended, in the order in which they say they end, after the ga
 cost bytes, and are taken back as the plan changes.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -60,9 +61,15 @@ def _spares(gang: Gang, nodes: Sequence[str], scene: order.Scene, policy: Policy
     rows = np.flatnonzero(fit.rooms(asked, ideal).pods > 0)
     others = [name for row in rows.tolist() if (name := ideal.table.names[row]) not in nodes]
     if scene.starts is not None:
-        others.sort(key=lambda name: (_seconds(scene.starts, name, gang), name))
+        seconds = _seconds(scene.starts, gang)
+        others.sort(key=lambda name: (seconds.get(name, math.inf), name))
     return tuple(others[: policy.images.spares])
 
 
-def _seconds(starts: Starts | None, node: str, gang: Gang) -> float:
-    return 0.0 if starts is None else max(starts.on(node, podset.content).seconds for podset in gang.podsets)
+def _seconds(starts: Starts, gang: Gang) -> dict[str, float]:
+    """Return how long the slowest podset takes, on the nodes that have a warmer."""
+    slowest: dict[str, float] = {}
+    for content in dict.fromkeys(podset.content for podset in gang.podsets):
+        for node, start in (starts.everywhere(content) or {}).items():
+            slowest[node] = max(slowest.get(node, 0.0), start.seconds)
+    return slowest

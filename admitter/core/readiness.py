@@ -3,15 +3,17 @@
 In: the place, what nodes report of images, what their warmers answer. Out: an Explanation of why not yet, or None; the
 questions that nodes are to be asked.
 
-Invariants: only a registry's own word that an image is not there holds a gang without end; 401 is such a word only if the
-pod's pull secret was shown. Whatever is not known in time (no warmer, no answer, a host that is left alone) holds nobody.
-A hold for warmth ends after `hold_seconds`. Nothing is leased for a gang that is held.
+Invariants: only a registry's own word that an image is not there holds a gang without end, and such a gang keeps no place
+from others. 401 is such a word only if the pod's pull secret was shown; 404 only if it was, or if the pods name none, and if
+no node of the place has the image. Whatever is not known in time (no warmer, no answer, a host that is left alone) holds
+nobody. A hold for warmth ends after `hold_seconds`. Nothing is leased for a gang that is held.
 
 Not here: which nodes are to be warmed (hints.py).
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from admitter.core import imagename
 from admitter.core.starting import Starts
@@ -52,6 +54,16 @@ class _Heard:
     with_secret: bool
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Gone:
+    """A gang whose images cannot be pulled, as far as was heard."""
+
+    heard: Mapping[str, _Heard]
+    """By full name."""
+    nodes: tuple[str, ...]
+    why: Explanation
+
+
 class Readiness:
     """What is known of the images of gangs, and who is held for them. Belongs to one event loop."""
 
@@ -66,6 +78,8 @@ class Readiness:
         self._asked: dict[tuple[str, str], _Asked] = {}
         """By namespace and full name: what one namespace's secret opens is no answer for another."""
         self._heard: dict[tuple[str, str], _Heard] = {}
+        self._gone: dict[str, _Gone] = {}
+        """By gang."""
         self._last_id = 0
         self.note: Callable[[], None] = lambda: None
         """Called when there is a question that was not there before."""
@@ -83,6 +97,7 @@ class Readiness:
         self._since = {key: at for key, at in self._since.items() if key in kept}
         names = {name for name, _ in kept}
         self.held = {name: place for name, place in self.held.items() if name in names}
+        self._gone = {name: gone for name, gone in self._gone.items() if name in names}
 
     def judge(self, gang: Gang, grant: Grant, now: float) -> Explanation | None:
         """Return why a gang with a place may not be let go yet; None: it may."""
@@ -90,7 +105,7 @@ class Readiness:
         content = {podset.name: podset.content for podset in gang.podsets if podset.content.images}
         if not content:
             return None
-        why = self._unresolved(gang, nodes, now) if self.policy.is_checked else None
+        why = self._unresolved(gang, content, nodes, now) if self.policy.is_checked else None
         if why is None and self.policy.hold_seconds:
             why = self._cold(gang, grant, content, now)
         if why is None:
@@ -101,23 +116,52 @@ class Readiness:
 
     # -- is it there?
 
-    def _unresolved(self, gang: Gang, nodes: Sequence[str], now: float) -> Explanation | None:
-        gone, open_ = [], []
+    def unavailable(self, gang: Gang, now: float) -> Explanation | None:
+        """Return why a gang needs no place before another answer has come; its images are asked for again meanwhile."""
+        gone = self._gone.get(gang.full_name)
+        if gone is None:
+            return None
+        asked = names(gang)
+        if any(self._heard.get((gang.namespace, name)) is not heard for name, heard in gone.heard.items()) or (
+            not gone.heard.keys() <= set(asked)
+        ):
+            del self._gone[gang.full_name]
+            return None
+        others = self._view.nodes if self._view is not None else ()
+        for name in asked:
+            self.ask(gang.namespace, name, itertools.chain(gone.nodes, others), now)
+        return gone.why
+
+    def _unresolved(
+        self, gang: Gang, content: Mapping[str, Content], nodes: tuple[str, ...], now: float
+    ) -> Explanation | None:
+        gone: dict[str, _Heard] = {}
+        open_ = []
         for name in names(gang):
             heard = self.ask(gang.namespace, name, nodes, now)
-            if heard is not None and _is_gone(heard):
-                gone.append(f"{name}: {heard.answer.reason} {heard.answer.detail}".rstrip())
+            if heard is not None and self._holds(name, heard, content.values(), nodes):
+                gone[name] = heard
             elif heard is None and self._is_awaited(gang.namespace, name, now):
                 open_.append(name)
         if gone:
-            return _why(gang, WaitReason.IMAGE_UNAVAILABLE, f"cannot be pulled: {_some(gone)}", None)
+            said = [f"{name}: {heard.answer.reason} {heard.answer.detail}".rstrip() for name, heard in gone.items()]
+            why = _why(gang, WaitReason.IMAGE_UNAVAILABLE, f"cannot be pulled: {_some(said)}", None)
+            self._gone[gang.full_name] = _Gone(heard=gone, nodes=nodes, why=why)
+            return why
         if open_:
             text = f"its images are being resolved: {_some(open_)}"
             return _why(gang, WaitReason.IMAGES_UNRESOLVED, text, now + self.policy.check_seconds)
         return None
 
+    def _holds(self, name: str, heard: _Heard, content: Collection[Content], nodes: Iterable[str]) -> bool:
+        """Return whether the registry would tell the pods the same: some hide from strangers what they have."""
+        mine = [each for each in content if name in map(imagename.full, each.images)]
+        if not _is_gone(heard) or (not heard.with_secret and any(each.pull_secrets for each in mine)):
+            return False
+        return not any(self.starts.has(node, each, name) for node in nodes for each in mine)
+
     def ask(
-        self, namespace: str, name: str, nodes: Sequence[str], now: float, *, fresh_seconds: float | None = None
+        self, namespace: str, name: str, nodes: Iterable[str], now: float, *, fresh_seconds: float | None = None
     ) -> "_Heard | None":
         """Return what an image is, if that was heard lately; have a node asked if it was not, and nobody is being asked."""
         key = (namespace, name)
@@ -148,7 +192,8 @@ class Readiness:
             is_news = True
             self.version += 1
             asked = self._asked.pop(key)
-            self._heard[key] = _Heard(answer=answer, at=now, with_secret=asked.question.credential is not None)
+            plain = dataclasses.replace(answer, layers=())
+            self._heard[key] = _Heard(answer=plain, at=now, with_secret=asked.question.credential is not None)
             if answer.digest:
                 self.starts.learn(key[1], answer)
         while len(self._heard) > _MAX_KNOWN:

@@ -18,7 +18,7 @@ from admitter.model.decision import Event, Policy
 from admitter.model.gang import Gang, Member
 from admitter.model.record import GangRecord, GangState, Terms
 from admitter.model.standing import Standing
-from muster.model.vocabulary import EndReason
+from muster.model.vocabulary import EndReason, WaitReason
 
 
 class Conflict(Exception):
@@ -118,7 +118,8 @@ class Register:
         if record.lease is not None:
             self.estate.close(record.lease.id)
         if record.state is GangState.WAITING or not has_run:
-            only_waited = record.state is GangState.WAITING and record.standing.may_reserve
+            is_gone = record.why is not None and record.why.reason is WaitReason.IMAGE_UNAVAILABLE
+            only_waited = record.state is GangState.WAITING and record.standing.may_reserve and not is_gone
             self.places.keep(record.gang, record.arrival, record.timeline.asked.at, now, keeps_turn=only_waited)
         return self._keep(lifecycle.ended(record, reason, detail, now))
 

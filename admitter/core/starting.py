@@ -4,14 +4,17 @@ In: nodes' warmth as their warmers measured it, what images consist of where a w
 seconds, by node; by row, the units that a slow start counts for.
 
 Invariants: what is not known counts as cold: a node without a warmer, a store that cannot be read, a runtime handler that
-nobody can follow. A penalty is 0..`preference_units`, whatever the delay, and no row is ever left out for it.
+nobody can follow. A penalty is 0..`preference_units`, whatever the delay, and no row is ever left out for it. A view has
+a bound of work: the first contents that are asked for have a preference, whatever was worked out before, the rest has none.
 
 Why layers before names: a node that has all layers of an image under another name starts it at once, and an image that no
 node has seen can still share most of its bytes with one that is there (images.md section 5).
 """
 
+import collections
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,7 +24,9 @@ from admitter.model.content import Answer, Content, ImagePolicy
 from admitter.model.gang import Gang
 from admitter.model.nodecapacity import ClusterView, NodeState
 from muster.model.reading import Known, Reading, Unknown
-from muster.model.warmth import ImageWarmth, Level, NodeWarmth
+from muster.model.warmth import Hold, ImageWarmth, Level, NodeWarmth
+
+_Contents: TypeAlias = tuple[Content, ...]
 
 _MIB = 1024 * 1024
 DOWNLOAD_RATE = 50.0 * _MIB
@@ -32,8 +37,13 @@ LAZY_SECONDS = 2.0
 """A lazily mounted image starts at once and reads slowly (images.md section 7)."""
 UNSEEN_BYTES = 4 * 1024 * _MIB
 """An image of which nothing is known; CUDA images take 3 to 10 GiB."""
-_KEPT = 512
-"""Contents remembered."""
+MOST_CONTENTS = 32
+"""Looked at for one view, and remembered; all nodes' starts of one take 1 MiB at 5,000 nodes."""
+MOST_STARTS = 50_000
+"""Nodes times contents for one view, the least of contents being one: about half a second."""
+_MOST_KNOWN = 512
+"""Images of which it is known what they are; one with 500 layers takes 50 KiB."""
+_MOST_COLUMNS = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +57,7 @@ class Start:
 
 def of_node(warmth: NodeWarmth | None, content: Content, known: Mapping[str, Answer]) -> Start:
     """Return what a node lacks of a pod's images; `known` by full name."""
-    index = _Index(warmth)
-    return _start(index, content, known)
+    return _start(_Index(warmth), _asked(content, known))
 
 
 class Starts:
@@ -58,23 +67,36 @@ class Starts:
         self._policy = policy
         self._nodes: Mapping[str, NodeState] = {}
         self._indices: dict[str, _Index] = {}
-        self._known: dict[str, Answer] = {}
-        self._starts: dict[Content, dict[str, Start]] = {}
-        self._columns: dict[tuple[Content, ...], tuple[tuple[str, ...], Numbers]] = {}
+        self._known: collections.OrderedDict[str, Answer] = collections.OrderedDict()
+        self._starts: collections.OrderedDict[Content, dict[str, Start]] = collections.OrderedDict()
+        self._columns: collections.OrderedDict[_Contents, tuple[tuple[str, ...], Numbers]] = collections.OrderedDict()
         self._is_synced = False
+        self._seen: set[Content] = set()
+        """Contents that were asked for since the last look."""
 
     def look(self, view: ClusterView) -> None:
         """Take a view; nothing is worked out before somebody asks."""
         self._nodes, self._is_synced = view.nodes, False
+        self._seen.clear()
 
     def learn(self, name: str, answer: Answer) -> None:
         """Take what an image is, by its full name."""
         # What is asked again has another id, and is the same all the same.
         plain = dataclasses.replace(answer, id=0)
-        if self._known.get(name) != plain:
-            self._known[name] = plain
-            self._starts.clear()
-            self._columns.clear()
+        is_news = self._known.get(name) != plain
+        self._known[name] = plain
+        self._known.move_to_end(name)
+        if is_news:
+            self._drop(name)
+        while len(self._known) > _MOST_KNOWN:
+            self._drop(self._known.popitem(last=False)[0])
+
+    def _drop(self, name: str) -> None:
+        """Forget what was worked out of an image."""
+        for content in [each for each in self._starts if _has(each, name)]:
+            del self._starts[content]
+        for contents in [each for each in self._columns if any(_has(content, name) for content in each)]:
+            del self._columns[contents]
 
     def known(self, name: str) -> Answer | None:
         """Return what an image is, if a warmer has said so."""
@@ -83,8 +105,24 @@ class Starts:
     def on(self, node: str, content: Content) -> Start:
         """Return what a node lacks of a content."""
         self._sync()
-        found = self._of(content).get(node)
-        return found if found is not None else _start(_NOWHERE, content, self._known)
+        found = self._starts.get(content, {}).get(node)
+        return found if found is not None else _start(self._index(node), _asked(content, self._known))
+
+    def has(self, node: str, content: Content, name: str) -> bool:
+        """Return whether a node's runtime has an image by its full name, and need not ask the registry."""
+        self._sync()
+        index = self._index(node)
+        snapshotter = index.snapshotter(content.handler)
+        if not index.is_readable or snapshotter is None:
+            return False
+        found = _entry(index, name, imagename.digest(name), snapshotter)
+        is_there = found is not None and found.hold is Hold.VISIBLE and not found.unverified
+        return found is not None and is_there and found.level in {Level.UNPACKED, Level.LAZY}
+
+    def everywhere(self, content: Content) -> Mapping[str, Start] | None:
+        """Return the starts on the nodes that have a warmer; None: enough contents were looked at for this view."""
+        self._sync()
+        return self._of(content) if self._may_look({content}) else None
 
     def penalty(self, gang: Gang, table: Table) -> Numbers | None:
         """Return by row the units that a gang's slow start counts for; None: it is no different anywhere."""
@@ -92,20 +130,30 @@ class Starts:
         if not contents or not self._policy.preference_units:
             return None
         self._sync()
-        if not self._indices:
+        if not self._indices or not self._may_look(contents):
             return None
         kept = self._columns.get(contents)
         if kept is None or kept[0] is not table.names:
-            if len(self._columns) >= _KEPT:
-                self._columns.clear()
             kept = self._columns[contents] = table.names, self._column(contents, table.names)
+            while len(self._columns) > _MOST_COLUMNS:
+                self._columns.popitem(last=False)
+        self._columns.move_to_end(contents)
         column = kept[1]
         return column if len(column) and int(column.min()) != int(column.max()) else None
+
+    def _may_look(self, contents: Collection[Content]) -> bool:
+        """Return whether the view's bound allows these; what is worked out already counts, so that memory decides nothing."""
+        most = max(1, min(MOST_CONTENTS, MOST_STARTS // max(1, len(self._indices))))
+        wanted = self._seen.union(contents)
+        if len(wanted) > max(most, len(self._seen)):
+            return False
+        self._seen = wanted
+        return True
 
     def _column(self, contents: Iterable[Content], names: tuple[str, ...]) -> Numbers:
         slowest = np.zeros(len(names))
         for content in contents:
-            starts, cold = self._of(content), _start(_NOWHERE, content, self._known).seconds
+            starts, cold = self._of(content), _start(_NOWHERE, _asked(content, self._known)).seconds
             found = [starts[name].seconds if name in starts else cold for name in names]
             slowest = np.maximum(slowest, found)
         share = np.minimum(slowest - START_SECONDS, self._policy.preference_seconds) / self._policy.preference_seconds
@@ -115,10 +163,15 @@ class Starts:
     def _of(self, content: Content) -> dict[str, Start]:
         """Return the starts on the nodes that have a warmer."""
         if content not in self._starts:
-            if len(self._starts) >= _KEPT:
-                self._starts.clear()
-            self._starts[content] = {node: _start(index, content, self._known) for node, index in self._indices.items()}
+            asked = _asked(content, self._known)
+            self._starts[content] = {node: _start(index, asked) for node, index in self._indices.items()}
+            while len(self._starts) > MOST_CONTENTS:
+                self._starts.popitem(last=False)
+        self._starts.move_to_end(content)
         return self._starts[content]
+
+    def _index(self, node: str) -> "_Index":
+        return self._indices.get(node, _NOWHERE)
 
     def _sync(self) -> None:
         """Bring everything that was worked out up to the newest view."""
@@ -140,7 +193,8 @@ class Starts:
         for content, starts in self._starts.items():
             for node in gone:
                 starts.pop(node, None)
-            starts.update((node, _start(self._indices[node], content, self._known)) for node in changed)
+            asked = _asked(content, self._known)
+            starts.update((node, _start(self._indices[node], asked)) for node in changed)
 
 
 class _Index:
@@ -167,12 +221,31 @@ class _Index:
 _NOWHERE = _Index(None)
 
 
-def _start(index: _Index, content: Content, known: Mapping[str, Answer]) -> Start:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A content, with what does not depend on the node."""
+
+    images: tuple[tuple[str, str, Answer | None], ...]
+    """As the pods name it, in full, and what it is."""
+    handler: str | None
+
+
+def _asked(content: Content, known: Mapping[str, Answer]) -> _Asked:
+    names = {image: imagename.full(image) for image in content.images}
+    return _Asked(
+        images=tuple((image, name, known.get(name)) for image, name in names.items()), handler=content.handler
+    )
+
+
+def _has(content: Content, name: str) -> bool:
+    return name in map(imagename.full, content.images)
+
+
+def _start(index: _Index, asked: _Asked) -> Start:
     download = unpack = 0
     seconds, missing = START_SECONDS, []
-    for image in content.images:
-        name = imagename.full(image)
-        fetch, open_, lazy = _missing(index, name, content.handler, known.get(name))
+    for image, name, answer in asked.images:
+        fetch, open_, lazy = _missing(index, name, asked.handler, answer)
         download, unpack, seconds = download + fetch, unpack + open_, seconds + lazy
         if max(fetch, open_):
             missing.append((image, max(fetch, open_)))

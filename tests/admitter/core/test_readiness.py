@@ -10,7 +10,7 @@ from admitter.model.content import Answer, Content, Credential, ImagePolicy
 from admitter.model.decision import Grant, Policy
 from admitter.model.record import GangState, Terms
 from muster.model.vocabulary import WaitReason
-from muster.model.warmth import Level
+from muster.model.warmth import Hold, Level
 from tests.admitter.clusters import a_gang, a_view
 from tests.admitter.core.test_starting import MIB, NAME, image, node_warmth, wanting, warmed
 
@@ -208,3 +208,56 @@ def test_a_held_gang_holds_up_nobody_who_fits_beside_it():
 
 def test_contents_are_no_part_of_what_a_gang_is():
     assert wanting(a_gang(count=1), Content(images=("a:1",))) == wanting(a_gang(count=1), Content(images=("b:1",)))
+
+
+def test_a_gang_whose_image_is_not_there_keeps_no_place_from_others():
+    images = readiness.Readiness(ImagePolicy())
+    book = Book(terms(), Policy(), images)
+    book.open(GANG, "client", 0.0)
+    book.open(dataclasses.replace(a_gang(count=8, name="other"), namespace="team-b"), "client", 0.0)
+    book.decide(VIEW, 1.0)
+    reply(images, 1.5, reason="NotFound")
+    book.decide(VIEW, 2.0)
+    assert book.records["team-a/train"].why.reason is WaitReason.IMAGE_UNAVAILABLE
+    book.decide(VIEW, 2.1)
+    assert book.records["team-b/other"].state is GangState.LEASED
+    assert book.records["team-a/train"].why.reason is WaitReason.IMAGE_UNAVAILABLE
+    book.end("team-b/other", "done", 3.0)
+    book.decide(VIEW, 3.0 + POLICY.fresh_seconds)
+    reply(images, 4.0 + POLICY.fresh_seconds, digest=DIGEST)
+    book.decide(VIEW, 5.0 + POLICY.fresh_seconds)
+    assert book.records["team-a/train"].state is GangState.LEASED, "it has its turn with the next answer"
+
+
+def test_a_gang_that_is_withdrawn_for_its_image_keeps_no_turn_either():
+    images = readiness.Readiness(ImagePolicy())
+    book = Book(terms(), Policy(), images)
+    book.open(GANG, "client", 0.0)
+    book.decide(VIEW, 1.0)
+    reply(images, 1.5, reason="NotFound")
+    book.decide(VIEW, 2.0)
+    book.end("team-a/train", "again", 2.5, has_run=False)
+    book.open(a_gang(count=8, name="other"), "client", 2.6)
+    book.decide(VIEW, 2.7)
+    assert book.records["team-a/other"].state is GangState.LEASED
+
+
+def test_a_404_does_not_hold_a_gang_whose_own_secret_was_not_shown():
+    images, gang = looked(), wanting(GANG, Content(images=(NAME,), pull_secrets=("regcred",)))
+    judge(images, 0.0, gang=gang)
+    reply(images, 1.0, reason="NotFound")
+    assert judge(images, 2.0, gang=gang) is None
+    images.secrets = SECRET
+    late = 3.0 + POLICY.fresh_seconds
+    judge(images, late, gang=gang)
+    reply(images, late, reason="NotFound")
+    assert judge(images, late + 1, gang=gang).reason is WaitReason.IMAGE_UNAVAILABLE
+
+
+@pytest.mark.parametrize(("hold", "holds"), [(Hold.VISIBLE, False), (Hold.SHADOW, True)])
+def test_a_404_does_not_hold_a_gang_whose_node_has_the_image(hold, holds):
+    view = warmed(a_view(("n1", 8)), n1=node_warmth(image(hold=hold)))
+    images = looked(view)
+    judge(images, 0.0, view)
+    reply(images, 1.0, reason="NotFound")
+    assert (judge(images, 2.0, view) is not None) is holds

@@ -211,3 +211,51 @@ def test_a_node_that_is_taken_for_its_warmth_loses_no_more_than_the_bound(fleet,
         assert 0 <= penalty.min() <= penalty.max() <= units
     if isinstance(plain, Grant) and len(plain.placements) == 1:
         assert cost(warm.placements[0], supply) <= cost(plain.placements[0], supply) + units
+
+
+def many_warm(count):
+    names = [f"n{number}" for number in range(count)]
+    view = a_view(*((name, 8) for name in names))
+    return warmed(view, **{name: node_warmth(image()) if name == "n0" else node_warmth() for name in names})
+
+
+def content_of(number):
+    return Content(images=(f"r.example/ml/cuda:v{number}",))
+
+
+def preferences(starts, view, numbers):
+    """Return which of these contents have a preference in one pass over a view."""
+    starts.look(view)
+    table = offers.of_view(view, {}, POLICY).table
+    named = [dataclasses.replace(CONTENT, pull_secrets=(f"s{number}",)) for number in numbers]
+    return [starts.penalty(wanting(a_gang(count=1), content), table) is not None for content in named]
+
+
+def test_one_view_has_a_bound_of_work_and_memory_decides_nothing(monkeypatch):
+    monkeypatch.setattr(starting, "MOST_STARTS", 20)
+    view, fresh, used = many_warm(5), starting.Starts(LIKES), starting.Starts(LIKES)
+    preferences(used, view, range(50, 60))
+    first, second = preferences(fresh, view, range(9)), preferences(used, view, range(9))
+    assert first == second == [True] * 4 + [False] * 5
+    assert preferences(used, view, range(8, -1, -1)) == [True] * 4 + [False] * 5, "the first ones, whatever is known"
+
+
+def test_what_is_kept_is_bounded_whatever_tenants_name():
+    view, starts = many_warm(2), starting.Starts(LIKES)
+    for turn in range(5):
+        preferences(starts, view, range(40 * turn, 40 * turn + 40))
+    for number in range(700):
+        starts.learn(f"r.example/ml/x:v{number}", LAYERS)
+    assert len(starts._starts) <= starting.MOST_CONTENTS
+    assert starts.known("r.example/ml/x:v0") is None
+    assert starts.known("r.example/ml/x:v699") is not None
+
+
+def test_an_answer_drops_only_what_names_its_image():
+    view, starts = many_warm(2), starting.Starts(LIKES)
+    starts.look(view)
+    before = [starts.everywhere(content_of(number)) for number in range(3)]
+    starts.learn("r.example/ml/cuda:v1", LAYERS)
+    after = [starts.everywhere(content_of(number)) for number in range(3)]
+    assert [one is other for one, other in zip(before, after, strict=True)] == [True, False, True]
+    assert after[1]["n1"].missing[0][1] == 600 * MIB
