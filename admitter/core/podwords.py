@@ -37,6 +37,8 @@ class Word:
     owner: Owner | None
     """What makes it: gets the Event too."""
     told: Told
+    is_aside: bool = False
+    """An Event alone: the condition goes on saying why the gang waits."""
 
     @property
     def uid(self) -> str:
@@ -78,13 +80,12 @@ def empty(now: float) -> Words:
     return Words(bucket=pace.full(BURST, 1 / PER_SECOND, now))
 
 
-def said(words: Words, key: str, word: Word) -> Words:
-    """Take a gang's newest word, in place of what was not written yet."""
-    waiting = dict(words.waiting)
-    if _stands(words.written.get(key), word):
-        waiting.pop(key, None)
-    else:
-        waiting[key] = word
+def said(words: Words, newest: Mapping[str, Word]) -> Words:
+    """Take each gang's newest word, in place of what was not written yet; all of a look together, since this copies."""
+    waiting = {**words.waiting, **newest}
+    for key, word in newest.items():
+        if _stands(words.written.get(key), word):
+            del waiting[key]
     return dataclasses.replace(words, waiting=codec.freeze(waiting))
 
 

@@ -3,19 +3,22 @@
 In: a gang's newest word. Out: requests, as many as core/podwords.py lets through. A word that could not be written is said
 again when the adapter has a newer one.
 
+Invariants: no name of another namespace's objects stands in it. A word is written in the term it was said in, or not at all.
+
 Not here: when a word is due (core/podwords.py), the requests' form (podconditions.py, pods.py).
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Mapping
 
 import structlog
 from lightkube.models import core_v1
 
-from admitter.core import podwords
+from admitter.core import podwords, redaction
 from admitter.model.cluster import Owner
 from admitter.model.group import Group
-from admitter.model.hold import Told
+from admitter.model.hold import HoldReason, Told
 from admitter.publish.nodes import Outcome
 from admitter.publish.podconditions import PodConditionWriter
 from admitter.publish.pods import PodWriter
@@ -32,6 +35,8 @@ class PodTeller:
     def __init__(self, writer: PodWriter, conditions: PodConditionWriter, monotonic: Callable[[], float]) -> None:
         self._writer, self._conditions, self._monotonic = writer, conditions, monotonic
         self._words = podwords.empty(monotonic())
+        self._said: dict[str, podwords.Word] = {}
+        """Since the last look."""
         self._term = 0
 
     def say(
@@ -47,17 +52,24 @@ class PodTeller:
         owner = owners.get(pod.uid) if pod is not None else paused
         if pod is None and owner is None:
             return
-        self._term = term
-        word = podwords.Word(namespace=group.namespace, pod=pod, owner=owner, told=told)
-        self._words = podwords.said(self._words, group.key, word)
+        if term != self._term:
+            # What was to be said in an earlier term is nobody's word any more.
+            self._words, self._said, self._term = podwords.empty(self._monotonic()), {}, term
+        # Whoever may read the pod need not know who else there is.
+        told = dataclasses.replace(told, summary=redaction.redacted(told.summary, {group.namespace}))
+        is_aside = told.reason == HoldReason.DEADLINE_RUNS
+        word = podwords.Word(namespace=group.namespace, pod=pod, owner=owner, told=told, is_aside=is_aside)
+        self._said[f"{group.key} {told.reason}" if is_aside else group.key] = word
 
     async def run(self) -> None:
         """Write what is due, until cancelled."""
         while True:
-            self._words, due = podwords.due(self._words, self._monotonic())
+            said, self._said, term = self._said, {}, self._term
+            words = podwords.said(self._words, said) if said else self._words
+            self._words, due = podwords.due(words, self._monotonic())
             for _, word in due:
                 try:
-                    await self._write(word, self._term)
+                    await self._write(word, term)
                 except Exception:  # noqa: BLE001 -- the loop's one broad catch; the gang's next word is written anew
                     _LOG.exception("a gang's word was not written")
             await asyncio.sleep(LOOK_SECONDS)
@@ -66,9 +78,10 @@ class PodTeller:
         pod, told = word.pod, word.told
         about = []
         if pod is not None:
+            about.append(Owner(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid))
+        if pod is not None and not word.is_aside:
             status = "True" if word.is_placed else "False"
             _log(*await self._conditions.set(pod, labels.PLACED, status, told.reason, word.message, term))
-            about.append(Owner(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid))
         if word.owner is not None and word.owner.uid:
             about.append(word.owner)
         for each in about:

@@ -4,20 +4,16 @@ Invariant: a stream hears WAITING, LEASED, STARTED and ENDED in the order of the
 for a state in between still hears of the lease before the start; a reason that has not changed is not said again.
 """
 
-import re
 from collections.abc import Iterator, Set
 
 from google.protobuf import duration_pb2
 
-from admitter.core import explain
+from admitter.core import explain, redaction
 from admitter.model import timeline
 from admitter.model.decision import Explanation
 from admitter.model.lease import Lease
 from admitter.model.record import GangRecord, GangState
 from muster.pb.muster.v1 import admission_pb2, inspect_pb2
-
-_OBJECT = re.compile(r"\b([a-z0-9][-a-z0-9.]*)/[a-z0-9][-a-z0-9.]*")
-"""namespace/name, a resource, or a fraction."""
 
 
 class Teller:
@@ -140,23 +136,9 @@ def redact(message: inspect_pb2.GangStatus, shown: Set[str]) -> None:
 
 def redact_why(message: admission_pb2.Explanation, shown: Set[str]) -> None:
     """Take the names of gangs in other namespaces than these out of an explanation."""
-    message.summary = redacted(message.summary, shown)
+    message.summary = redaction.redacted(message.summary, shown)
     for excluded in message.excluded:
-        excluded.detail = redacted(excluded.detail, shown)
-
-
-def redacted(text: str, shown: Set[str]) -> str:
-    """Return a text without what looks like an object of a namespace that is not shown; resources keep their names.
-
-    >>> redacted("kept for team-b/train; 6/8 nodes, 8 nvidia.com/gpu, team-a/x", {"team-a"})
-    'kept for (hidden); 6/8 nodes, 8 nvidia.com/gpu, team-a/x'
-    """
-    return _OBJECT.sub(lambda match: match[0] if match[1] in shown or not _is_namespace(match[1]) else "(hidden)", text)
-
-
-def _is_namespace(word: str) -> bool:
-    """A namespace has no dot (RFC 1123 label), a resource's prefix always has one; a number is a count."""
-    return "." not in word and not word.isdecimal()
+        excluded.detail = redaction.redacted(excluded.detail, shown)
 
 
 def duration(seconds: float) -> duration_pb2.Duration:

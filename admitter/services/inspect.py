@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 import grpc
 
-from admitter.core import podwhy
+from admitter.core import podwhy, redaction
 from admitter.model.caller import User
 from admitter.model.leadership import NotLeading
 from admitter.model.record import GangRecord, GangState
@@ -110,7 +110,7 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no pod {namespace}/{name}")
             raise AssertionError("abort returned")
         for cause in status.causes:
-            cause.summary = answers.redacted(cause.summary, shown)
+            cause.summary = redaction.redacted(cause.summary, shown)
         return status
 
     async def Status(self, _: inspect_pb2.StatusRequest, context: Context) -> inspect_pb2.StatusResponse:  # noqa: N802

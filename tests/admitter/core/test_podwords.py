@@ -25,44 +25,44 @@ def written(words, now):
 
 
 def test_a_word_is_due_once():
-    words = podwords.said(podwords.empty(0), "team-a/g", a_word())
+    words = podwords.said(podwords.empty(0), {"team-a/g": a_word()})
     words, due = written(words, 0)
     assert due == [("team-a/g", "NotEnoughUnits", "needs 16 GPUs")]
-    words = podwords.said(words, "team-a/g", a_word())
+    words = podwords.said(words, {"team-a/g": a_word()})
     assert written(words, 100)[1] == []
 
 
 def test_another_reason_is_due_at_once_and_other_words_wait():
-    words, _ = written(podwords.said(podwords.empty(0), "team-a/g", a_word()), 0)
-    words = podwords.said(words, "team-a/g", a_word(summary="needs 16 GPUs; 8 admissible"))
+    words, _ = written(podwords.said(podwords.empty(0), {"team-a/g": a_word()}), 0)
+    words = podwords.said(words, {"team-a/g": a_word(summary="needs 16 GPUs; 8 admissible")})
     words, due = written(words, 1)
     assert due == []
-    words = podwords.said(words, "team-a/g", a_word(summary="needs 16 GPUs; 9 admissible"))
+    words = podwords.said(words, {"team-a/g": a_word(summary="needs 16 GPUs; 9 admissible")})
     words, due = written(words, AGAIN_SECONDS)
     assert due == [("team-a/g", "NotEnoughUnits", "needs 16 GPUs; 9 admissible")], "only the newest"
-    words = podwords.said(words, "team-a/g", a_word(reason="BehindOthers"))
+    words = podwords.said(words, {"team-a/g": a_word(reason="BehindOthers")})
     assert written(words, AGAIN_SECONDS + 1)[1] == [("team-a/g", "BehindOthers", "needs 16 GPUs")]
 
 
 def test_what_is_said_and_taken_back_is_not_written():
-    words, _ = written(podwords.said(podwords.empty(0), "team-a/g", a_word()), 0)
-    words = podwords.said(words, "team-a/g", a_word(summary="other"))
-    words = podwords.said(words, "team-a/g", a_word())
+    words, _ = written(podwords.said(podwords.empty(0), {"team-a/g": a_word()}), 0)
+    words = podwords.said(words, {"team-a/g": a_word(summary="other")})
+    words = podwords.said(words, {"team-a/g": a_word()})
     assert written(words, AGAIN_SECONDS)[1] == []
 
 
 def test_what_the_leader_before_us_wrote_stands():
     stands = Condition(type=labels.PLACED.full, status="False", reason="NotEnoughUnits", message="needs 16 GPUs")
     pod = dataclasses.replace(POD, conditions=(stands,))
-    words = podwords.said(podwords.empty(0), "team-a/g", a_word(pod=pod))
+    words = podwords.said(podwords.empty(0), {"team-a/g": a_word(pod=pod)})
     assert written(words, 0)[1] == []
-    words = podwords.said(words, "team-a/g", a_word(reason="Released", pod=pod))
+    words = podwords.said(words, {"team-a/g": a_word(reason="Released", pod=pod)})
     assert len(written(words, 0)[1]) == 1
 
 
 def test_another_pod_is_told_too():
-    words, _ = written(podwords.said(podwords.empty(0), "team-a/g", a_word()), 0)
-    words = podwords.said(words, "team-a/g", a_word(pod=a_pod("other")))
+    words, _ = written(podwords.said(podwords.empty(0), {"team-a/g": a_word()}), 0)
+    words = podwords.said(words, {"team-a/g": a_word(pod=a_pod("other"))})
     assert len(written(words, 1)[1]) == 1
 
 
@@ -76,7 +76,7 @@ def test_however_much_is_said_little_is_written_and_the_newest_word_arrives(even
     for pause, gang, reason, summary in events:
         now += pause
         key = f"team-a/{gang}"
-        words, newest[key] = podwords.said(words, key, a_word(reason, summary)), (reason, summary)
+        words, newest[key] = podwords.said(words, {key: a_word(reason, summary)}), (reason, summary)
         words, due = written(words, now)
         count += len(due)
         standing |= {key: (reason, summary) for key, reason, summary in due}
