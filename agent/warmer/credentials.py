@@ -2,8 +2,9 @@
 
 In: a program and the images it is for. Out: user and password for a reference, or None.
 
-Invariants: nothing is kept on a disk or written to a log, and what is in memory is kept no longer than the provider says.
-A provider that fails, hangs or prints nonsense is no credential, and the reason is logged without what it printed.
+Invariants: nothing is kept on a disk or written to a log, and what is in memory is kept no longer than the provider says,
+of at most MAX_KEPT images. A provider that fails, hangs or prints nonsense is no credential, and the reason is logged
+without what it printed. It is asked about an image by one process at a time, and by MAX_PROCESSES in all.
 
 The protocol is the kubelet's: CredentialProviderRequest on standard input, CredentialProviderResponse on standard output
 (images.md section 8).
@@ -16,6 +17,7 @@ import json
 import logging
 import re
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,8 +31,11 @@ MAX_BYTES = 1024 * 1024
 """Of an answer; one that is longer is no JSON by then."""
 FAILED_SECONDS = 60.0
 """How long a provider that failed is not asked about that image again."""
+MAX_KEPT = 512
+MAX_PROCESSES = 8
+"""Twice what pods' questions can take (questions.py): those that hang do not keep the node's own from being asked."""
 _API = "credentialprovider.kubelet.k8s.io/v1"
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|m|s|ms)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _MOST_SECONDS = 12 * 3600.0
 
@@ -43,20 +48,40 @@ class CredentialProvider:
     ) -> None:
         self._argv, self._images, self._monotonic = argv, images, monotonic
         self._kept: dict[str, tuple[Credentials | None, float]] = {}
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._processes = asyncio.Semaphore(MAX_PROCESSES)
 
     async def credentials(self, reference: Reference) -> Credentials | None:
         """Return what the node has for an image."""
         image = f"{reference.host}/{reference.repository}"
         if not self._argv or not any(_matches(pattern, image) for pattern in self._images):
             return None
-        kept, until = self._kept.get(image, (None, 0.0))
-        if self._monotonic() < until:
-            return kept
-        answer = await self._ask(str(reference))
-        found = _choose(answer.get("auth"), image) if answer is not None else None
-        seconds = _seconds(answer.get("cacheDuration")) if answer is not None else FAILED_SECONDS
-        self._kept[image] = (found, self._monotonic() + seconds)
+        # Whoever asks holds it; with the last of them it goes.
+        lock = self._locks.setdefault(image, asyncio.Lock())
+        async with lock:
+            self._forget()
+            if image in self._kept:
+                return self._kept[image][0]
+            async with self._processes:
+                answer = await self._ask(str(reference))
+            found = _choose(answer.get("auth"), image) if answer is not None else None
+            seconds = _seconds(answer.get("cacheDuration")) if answer is not None else FAILED_SECONDS
+            self._keep(image, found, seconds)
         return found
+
+    def _keep(self, image: str, found: Credentials | None, seconds: float) -> None:
+        if seconds <= 0:
+            return
+        self._kept[image] = (found, self._monotonic() + seconds)
+        while len(self._kept) > MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+        # Nobody may ever ask again.
+        asyncio.get_running_loop().call_later(seconds, self._forget)
+
+    def _forget(self) -> None:
+        """Drop what is kept for long enough."""
+        now = self._monotonic()
+        self._kept = {image: kept for image, kept in self._kept.items() if now < kept[1]}
 
     async def _ask(self, image: str) -> dict[str, Any] | None:
         """Return what the provider says of an image; None: it failed."""
@@ -133,8 +158,8 @@ def _matches(pattern: str, image: str) -> bool:
 def _seconds(text: Any) -> float:
     """Return a Go duration in seconds; 0 for none.
 
-    >>> _seconds("1h30m"), _seconds(None)
-    (5400.0, 0.0)
+    >>> _seconds("1h30m"), _seconds("250ms"), _seconds(None)
+    (5400.0, 0.25, 0.0)
     """
     found = _DURATION.findall(text) if isinstance(text, str) else []
     return min(_MOST_SECONDS, sum((float(count) * _UNITS[unit] for count, unit in found), 0.0))
