@@ -13,11 +13,12 @@ Why a loop of its own: a FUSE mount can hang when its daemon does, and the warme
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import pathlib
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from agent.core import warmlazy, warmyield
 from agent.model.warm import Image, Snapshot
@@ -55,8 +56,8 @@ class _Layer:
     thread: LayerThread = dataclasses.field(default_factory=LayerThread)
     probe_at: float = 0.0
     retry_at: float = 0.0
-    reading: Iterator[int] | None = None
-    """Where a read that was interrupted goes on."""
+    place: lazyfiles.Place = lazyfiles.BEGINNING
+    """Where reading goes on, after a pause or at what could not be read."""
 
     @property
     def problem(self) -> str:
@@ -180,7 +181,7 @@ class Lazy:
                 layer.said = share.error if share.error != layer.forgiven else ""
             if self._monotonic() >= layer.probe_at and not is_busy():
                 layer.probe_at = self._monotonic() + PROBE_SECONDS
-                await layer.thread.run(lambda: lazyfiles.probe(folder), ANSWER_SECONDS)
+                await layer.thread.run(functools.partial(lazyfiles.probe, folder, layer.place), ANSWER_SECONDS)
                 layer.read_problem = ""
         except FileNotFoundError:
             layer.fetched = None  # Not to be seen from here, or not stargz.
@@ -193,12 +194,17 @@ class Lazy:
         assert self._throttle is not None
         assert folder is not None
         until = self._monotonic() + LOOK_SECONDS
-        pieces = layer.reading = layer.reading or lazyfiles.pieces(folder)
+        following: lazyfiles.Place | None = layer.place
         try:
-            while size := await layer.thread.run(lambda: next(pieces, 0), ANSWER_SECONDS):
+            while following is not None:
+                layer.place = following
+                size, following = await layer.thread.run(
+                    functools.partial(lazyfiles.read, folder, following), ANSWER_SECONDS
+                )
                 self.read_bytes += size
                 await self._throttle.spend(size)
-                if is_busy() or self._monotonic() > until:
+                if following is not None and (is_busy() or self._monotonic() > until):
+                    layer.place = following
                     return
             share = warmlazy.parse(await layer.thread.run(lambda: lazyfiles.state(folder), ANSWER_SECONDS))
         except FileNotFoundError:
@@ -206,7 +212,7 @@ class Lazy:
         except OSError as error:
             self._fail(layer, error)
             return
-        layer.is_read, layer.read_problem, layer.said, layer.reading = True, "", "", None
+        layer.is_read, layer.read_problem, layer.said, layer.place = True, "", "", lazyfiles.BEGINNING
         if share is not None:
             layer.fetched, layer.forgiven = share.fraction, share.error
 
@@ -216,7 +222,7 @@ class Lazy:
             said = "no answer"
         if layer.read_problem != said:
             _log.info("a lazily mounted layer cannot be read: %s", said)
-        layer.read_problem, layer.is_read, layer.reading = said, False, None
+        layer.read_problem, layer.is_read = said, False
         layer.retry_at = self._monotonic() + RETRY_SECONDS
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from agent.model.warm import Descriptor, Image, Layer, Snapshot
 from agent.warmer import lazy as lazily
+from agent.warmer.fetch import Throttle
 
 ANSWER = 30.0
 """Bound of every wait; none is expected to come near it."""
@@ -56,6 +57,10 @@ class Runtime:
 
     def folder(self, chain):
         return self.root / chain
+
+    def bytes_of(self, chain):
+        """Return the size of all files of a layer: in a plain folder the state file is one of them."""
+        return sum(each.stat().st_size for each in self.folder(chain).rglob("*") if each.is_file())
 
     def mount(self, image, **said):
         """Make the folders of an image, with a state file and a file of 10 bytes each."""
@@ -119,6 +124,15 @@ class Loop:
                 if self.task.done():
                     self.task.result()
                 await asyncio.sleep(0.005)
+
+
+def held():
+    """Return what this process has open."""
+    found = set()
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # Closed since it was listed.
+            found.add(os.readlink(f"/proc/self/fd/{each}"))
+    return found
 
 
 @pytest.fixture
@@ -247,3 +261,54 @@ async def test_layers_that_hang_take_no_other_layer_along(runtime, monkeypatch):
         assert hung == {"a0": 1, "a1": 1, "a2": 1}
         release.set()
         await loop.until(lambda: [loop.shown(f"a{each}").problem for each in range(4)] == [""] * 4)
+
+
+async def test_a_pause_leaves_nothing_open_and_reading_goes_on_where_it_was(runtime, monkeypatch):
+    """An open file pins the mount: the kubelet's garbage collection is told that it is busy."""
+    image = runtime.mount(made("a"))
+    content = runtime.folder("a0") / "file"
+    content.write_bytes(b"x" * (3 * lazily.lazyfiles.PIECE_BYTES))
+    loop, reads, looks = Loop(runtime, Throttle(None)), [], []
+    read, state = lazily.lazyfiles.read, lazily.lazyfiles.state
+
+    def read_once(*where):
+        loop.is_busy = not reads
+        reads.append(where)
+        return read(*where)
+
+    monkeypatch.setattr(lazily.lazyfiles, "read", read_once)
+    monkeypatch.setattr(lazily.lazyfiles, "state", lambda folder: looks.append(loop.is_busy) or state(folder))
+    loop.tell([image])
+    async with loop.running():
+        await loop.until(lambda: True in looks)
+        assert held() & {str(content), str(content.parent)} == set()
+        assert loop.lazy.read_bytes == lazily.lazyfiles.PIECE_BYTES
+        loop.is_busy = False
+        await loop.until(lambda: loop.lazy.read_bytes == runtime.bytes_of("a0"))
+
+
+async def test_a_file_that_cannot_be_read_keeps_it_broken_though_others_can(runtime, monkeypatch):
+    """What is probed is the place that could not be read, and reading goes on there."""
+    image = runtime.mount(made("a"))
+    (runtime.folder("a0") / "bad").write_bytes(b"x" * 7)
+    (runtime.folder("a0") / "a").write_bytes(b"x" * 5)
+    opened, tries, is_broken = os.open, [], True
+
+    def broken(name, flags, **where):
+        if name == "bad":
+            tries.append(name)
+            if is_broken:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(name, flags, **where)
+
+    monkeypatch.setattr(os, "open", broken)
+    loop = Loop(runtime, Throttle(None))
+    loop.tell([image])
+    async with loop.running():
+        await loop.until(lambda: len(tries) > 6)
+        assert [each["a0"] for each in loop.changes if each["a0"]] == ["Input/output error"]
+        assert loop.changes[-1]["a0"] == "Input/output error"
+        assert loop.lazy.read_bytes == runtime.bytes_of("a0") - 7 - 10
+        is_broken = False
+        await loop.until(lambda: loop.shown("a0").problem == "")
+        await loop.until(lambda: loop.lazy.read_bytes == runtime.bytes_of("a0"))
