@@ -29,6 +29,7 @@ from admitter.kubeside import KubeSide
 from admitter.loop import AdmissionLoop
 from admitter.model.decision import Event
 from admitter.model.leadership import Alone
+from admitter.model.nodecapacity import ClusterView
 from admitter.model.nodefacts import NodeFacts
 from admitter.model.promise import Rejection
 from admitter.model.record import Terms
@@ -90,7 +91,7 @@ class Admitter:
         self._images = readiness.Readiness(config.image_policy)
         self._verifier = Verifier(config.verify_argv, self._clock.monotonic)
         self._log = _decision_log(config, self._clock)
-        board = CapacityBoard(self._hub.view)
+        board = CapacityBoard(self._believed)
         self._loop = AdmissionLoop(
             make_book=lambda terms: Book(terms, config.policy, self._images),
             guard=self._kube.elector if self._kube is not None else self._alone,
@@ -201,8 +202,13 @@ class Admitter:
                 tasks += [group.create_task(watch.run()), group.create_task(gates.run())]
             if config.webhook_listen:
                 tasks.append(group.create_task(kube.serve_webhook(config)))
-            self._inspect.answer_pods(PodAnswers(kube.cluster, self._hub.view, gates))
+            self._inspect.answer_pods(PodAnswers(kube.cluster, self._believed, gates))
         return tasks
+
+    def _believed(self) -> ClusterView:
+        """Return the newest view, with the nodes closed that nothing new is leased on."""
+        view, book = self._hub.view(), self._loop.book
+        return view if book is None else book.trust.bar(view)
 
     def _agents(self) -> frozenset[str]:
         return self._hub.connected

@@ -5,11 +5,13 @@ import asyncio
 import grpc
 import pytest
 
+from admitter.model.lease import Lease, Placement
 from muster import client
 from muster.model.admission import Leased, Waiting
 from muster.model.report import Verdict
 from tests.admitter import admitters
 from tests.admitter.admitters import a_gang, hear, heard_of
+from tests.admitter.core.test_trust import a_rejection
 
 GPU = "nvidia.com/gpu"
 
@@ -69,6 +71,24 @@ async def test_a_lease_is_a_change_of_capacity(town):
         await hear(gang.states(), Leased)
         await watch.until(lambda nodes: "n1" in nodes and nodes["n1"].leased.get(GPU) == 5)
         assert watch.nodes["n1"].admissible[GPU] == 3
+
+
+async def test_a_node_that_broke_a_promise_admits_nothing_and_a_watcher_is_told(town):
+    async with (
+        town.admitter() as (running, address),
+        town.node(address, "n1"),
+        town.client(address) as admitter,
+    ):
+        await heard_of(town, address, 1)
+        watch = Watch(admitter.watch_capacity())
+        await watch.until(lambda nodes: "n1" in nodes and nodes["n1"].admissible[GPU] == 8)
+        place = Placement(podset="main", node="n1", resource=GPU, pods=1, units_per_pod=8)
+        trust, view = running._loop.book.trust, running._hub.view()
+        trust.note_lease("team-a/train", Lease(id="t1-abc-1", term=1, snapshot_version=1, placements=(place,)))
+        trust.hear([a_rejection(at=view.now)], view)
+        running._loop.wake()
+        await watch.until(lambda nodes: nodes["n1"].admissible[GPU] == 0)
+        assert [node.admissible[GPU] for node in (await admitter.status(20)).nodes] == [0]
 
 
 async def test_silence_is_a_change_of_capacity(town):
