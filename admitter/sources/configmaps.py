@@ -3,7 +3,8 @@
 In: who wants which. Out: their documents, parsed once, for core/gpuconfig.py.
 
 Invariant: one that cannot be read keeps what was read of it before, and the log says once what to grant; one that is gone holds
-nothing. No other ConfigMap is ever asked for, so a right on these names is enough (daemonset/gpuconfig).
+nothing. No other ConfigMap is ever asked for, so a right on these names is enough (daemonset/gpuconfig). Any pod may look like one
+of the stack: what those of one namespace name pushes nothing of another's out.
 
 Why by name and no watch: a watch takes the right to read every ConfigMap of a namespace. Three of them, once a minute, cost an API
 server nothing, and an edit of a layout takes its tool minutes to apply.
@@ -20,6 +21,7 @@ import structlog
 import yaml  # lightkube's own, with which it reads kubeconfigs
 from lightkube.resources import core_v1
 
+from admitter.core import turns
 from admitter.sources import apiclient
 from admitter.sources.apiclient import Api
 
@@ -30,6 +32,8 @@ LOOK_SECONDS = 1.0
 """Between two looks at whether somebody wants one that was never asked for."""
 MOST = 32
 """Asked for in a round: a cluster has a handful, and each is a request."""
+MOST_EACH = 8
+"""Of one namespace: the GPU operator's has three."""
 _MOST_BYTES = 256 * 1024
 _NOT_FOUND = 404
 _MERGE = "<<"
@@ -71,7 +75,7 @@ class ConfigMaps:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            wanted = set(sorted(self._wanted())[:MOST])
+            wanted = set(turns.chosen(self._wanted(), most=MOST, most_each=MOST_EACH))
             if loop.time() >= due:
                 self._asked, due = set(), loop.time() + self._period
             await self._ask(client, wanted)

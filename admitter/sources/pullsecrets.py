@@ -3,7 +3,8 @@
 In: names of secrets by namespace, as pods name them. Out: by namespace and registry, what a secret holds.
 
 Invariants: only secrets that a waiting pod names are asked for, one by one, never listed. What is read lives in memory for
-`SECONDS` at most beyond the last pod that names it, and is never logged. One that may not be read is as good as none.
+`SECONDS` at most beyond the last pod that names it, and is never logged. One that may not be read is as good as none. What
+pods of one namespace name pushes nothing of another's out.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from typing import Any
 import structlog
 from lightkube.resources import core_v1
 
-from admitter.core import imagename
+from admitter.core import imagename, turns
 from admitter.core.readiness import Secrets
 from admitter.model.content import Credential
 from admitter.sources import apiclient
@@ -26,6 +27,8 @@ _LOG = structlog.get_logger(__name__)
 SECONDS = 300.0
 """After so long a secret is read anew, or tried again."""
 MAX_SECRETS = 200
+MAX_EACH = 20
+"""Of one namespace: its service accounts name one or two, and a pod chooses what it names."""
 _KEY = ".dockerconfigjson"
 _DOCKER_HUB = frozenset({"index.docker.io", "registry-1.docker.io"})
 
@@ -43,7 +46,7 @@ class PullSecrets:
     def want(self, wanted: Mapping[str, frozenset[str]]) -> Secrets:
         """Return what is known of the secrets that are wanted now, and have the others read."""
         named = sorted((namespace, name) for namespace, names in wanted.items() for name in names)
-        self._wanted = frozenset(named[:MAX_SECRETS])
+        self._wanted = frozenset(turns.chosen(named, most=MAX_SECRETS, most_each=MAX_EACH))
         self._known = {key: found for key, found in self._known.items() if key in self._wanted}
         if self._due():
             self._news.set()

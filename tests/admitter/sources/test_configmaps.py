@@ -1,5 +1,8 @@
 """Files of ConfigMaps: parsed, or nothing; never an exception, never more than they weigh."""
 
+import asyncio
+import types
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,3 +39,31 @@ def test_what_is_no_file_of_ours_is_nothing(text):
 def test_any_text_is_parsed_or_nothing(text):
     configmaps.parsed(NAME, "config.yaml", text)
     assert configmaps.parsed(NAME, "config.yaml", "<<" + text) is None
+
+
+class Client:
+    """Has every ConfigMap that is asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def get(self, _kind, name, *, namespace):
+        self.asked.append((namespace, name))
+        return types.SimpleNamespace(data={"config.yaml": "version: v1"})
+
+    async def close(self):
+        """Nothing is held."""
+
+
+async def test_what_pods_of_one_namespace_name_does_not_push_out_the_operators_own():
+    client = Client()
+    wanted = {("a", f"mig-manager-{number:02}") for number in range(configmaps.MOST)} | {NAME}
+    changed = asyncio.Event()
+    maps = configmaps.ConfigMaps(types.SimpleNamespace(client=lambda: client), lambda: wanted, changed.set)
+    task = asyncio.create_task(maps.run())
+    async with asyncio.timeout(30):
+        await changed.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert maps.documents[NAME] == {"config.yaml": {"version": "v1"}}
+    assert len(client.asked) == configmaps.MOST_EACH + 1

@@ -68,3 +68,19 @@ async def test_only_what_is_named_is_read_and_forgotten_when_nobody_names_it():
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert "pass:word" not in repr(Credential(username="user", password="pass:word"))
+
+
+async def test_what_one_namespace_names_keeps_no_other_out():
+    client = Client()
+    secrets = pullsecrets.PullSecrets(client, lambda: 0.0)
+    flood = frozenset(f"s{number:03}" for number in range(pullsecrets.MAX_SECRETS))
+    wanted = {"a": flood, "team-b": frozenset({"mine"})}
+    secrets.want(wanted)
+    task = asyncio.create_task(secrets.run())
+    async with asyncio.timeout(30):
+        while not secrets.want(wanted):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert ("team-b", "mine") in client.asked
+    assert sum(namespace == "a" for namespace, _ in client.asked) == pullsecrets.MAX_EACH
