@@ -27,7 +27,7 @@ class History:
 
     def __init__(self, path: pathlib.Path | None) -> None:
         """Read them; without a path there are none."""
-        self._path = path
+        self._is_kept, self._file = path is not None, statefile.Writer(path)
         self._uses = _uses(statefile.read(path))
         self._written_at = _EPOCH
         self._is_written = True
@@ -35,7 +35,7 @@ class History:
     def started(self, image: str, facts: StoreFacts, now: datetime.datetime) -> None:
         """Note that a container was created from an image."""
         name = _name(image, facts)
-        if self._path is None or not name:
+        if not self._is_kept or not name:
             return
         self._uses, self._is_written = warmhistory.started(self._uses, name, now), False
         if (now - self._written_at).total_seconds() >= WRITE_SECONDS:
@@ -49,15 +49,15 @@ class History:
         )
 
     def close(self, now: datetime.datetime) -> None:
-        """Write what is not written."""
+        """Write what is not written, and wait for it."""
         if not self._is_written:
             self._write(now)
+        self._file.close()
 
     def _write(self, now: datetime.datetime) -> None:
-        assert self._path is not None
         self._written_at, self._is_written = now, True
         starts = {name: [use.count, use.at.isoformat()] for name, use in self._uses.items()}
-        statefile.write(self._path, {"starts": starts})
+        self._file.write({"starts": starts})
 
 
 def _name(image: str, facts: StoreFacts) -> str:
@@ -78,7 +78,7 @@ def _uses(said: Mapping[str, Any]) -> dict[str, Use]:
         try:
             count, at = entry
             use = Use(count=max(0.0, float(count)), at=datetime.datetime.fromisoformat(at))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         if use.at.tzinfo is not None and use.count < 1e6:
             found[str(name)] = use

@@ -32,7 +32,7 @@ class Journal:
     """The file and what it said at the start."""
 
     def __init__(self, path: pathlib.Path | None, boot_id: str) -> None:
-        self._path, self._boot_id = path, boot_id
+        self._file, self._boot_id = statefile.Writer(path), boot_id
         said = statefile.read(path)
         self._entries: dict[str, Entry] = _entries(said)
         is_unclean = bool(said) and said.get("boot_id") != boot_id and said.get("clean") is not True
@@ -63,13 +63,12 @@ class Journal:
     def close(self) -> None:
         """Note that the warmer was asked to end: what it pulled had time to reach the disk, or a shutdown syncs it."""
         self._write(is_clean=True)
+        self._file.close()
 
     def _write(self, *, is_clean: bool) -> None:
-        if self._path is None:
-            return
         images = {digest: [entry.at.isoformat(), entry.snapshot_bytes] for digest, entry in self._entries.items()}
         # Without the file the next unclean boot is not noticed; that is worth no failed pull.
-        statefile.write(self._path, {"boot_id": self._boot_id, "clean": is_clean, "images": images})
+        self._file.write({"boot_id": self._boot_id, "clean": is_clean, "images": images})
 
 
 def _entries(said: Mapping[str, Any]) -> dict[str, Entry]:
@@ -78,7 +77,9 @@ def _entries(said: Mapping[str, Any]) -> dict[str, Entry]:
     for digest, entry in images.items() if isinstance(images, dict) else ():
         try:
             at, size = entry
-            found[str(digest)] = Entry(at=datetime.datetime.fromisoformat(at), snapshot_bytes=int(size))
-        except (TypeError, ValueError):
+            read = Entry(at=datetime.datetime.fromisoformat(at), snapshot_bytes=int(size))
+        except (TypeError, ValueError, OverflowError):
             continue
+        if read.at.tzinfo is not None:
+            found[str(digest)] = read
     return found

@@ -1,9 +1,11 @@
 """A small JSON file that outlives its program: read leniently, written whole.
 
-Invariant: a file that is torn, missing or of nonsense is an empty one, and one that cannot be written costs only what it
-would have said; neither fails a pull.
+Invariants: a file that is torn, missing or of nonsense is an empty one, and one that cannot be written costs only what it
+would have said; neither fails a pull. While the warmer works nobody waits for the disk (Writer): it is slowest just when
+containers start.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -32,3 +34,21 @@ def write(path: pathlib.Path, content: Mapping[str, Any]) -> None:
         beside.replace(path)
     except OSError:
         return
+
+
+class Writer:
+    """Writes one file in a thread of its own, in the order it is told."""
+
+    def __init__(self, path: pathlib.Path | None) -> None:
+        """Prepare it; without a path nothing is written."""
+        self._path = path
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="statefile")
+
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Have the file replaced soon; `content` must not change any more."""
+        if self._path is not None:
+            self._thread.submit(write, self._path, content)
+
+    def close(self) -> None:
+        """Wait until all of it is written; it is the end."""
+        self._thread.shutdown()

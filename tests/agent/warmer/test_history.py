@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import os
+import threading
 
 import pytest
 
@@ -52,7 +54,17 @@ def test_it_outlives_the_warmer(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", '{"starts": 5}', '{"starts": {"a": 5, "b": ["x", "y"], "c": [9e99, "2026-12-02T12:00:00+00:00"]}}'],
+    [
+        "",
+        "[]",
+        '{"starts": 5}',
+        '{"starts": {"a": 5, "b": ["x", "y"], "c": [9e99, "2026-12-02T12:00:00+00:00"]}}',
+        '{"starts": {"r.io/a:1": [Infinity, "2026-12-02T12:00:00+00:00"]}}',
+        '{"starts": {"r.io/a:1": [NaN, "2026-12-02T12:00:00+00:00"]}}',
+        f'{{"starts": {{"r.io/a:1": [{"9" * 400}, "2026-12-02T12:00:00+00:00"]}}}}',
+        '{"starts": {"r.io/a:1": [5, "2026-12-02T12:00:00"]}}',
+    ],
+    ids=["empty", "a list", "no starts", "no entries", "endless", "no number", "a huge number", "no time zone"],
 )
 def test_a_file_of_nonsense_is_no_history(tmp_path, text):
     path = tmp_path / "h.json"
@@ -68,13 +80,26 @@ def test_without_a_file_nothing_is_kept():
 
 
 def test_starts_come_in_bursts_and_writes_do_not(tmp_path):
-    path = tmp_path / "h.json"
-    kept = history.History(path)
+    killed, ended = (history.History(tmp_path / f"{name}.json") for name in ("killed", "ended"))
     for _ in range(5):
-        kept.started("r.io/ml/x:v1", FACTS, NOW)
-    assert json.loads(path.read_text())["starts"]["r.io/ml/x:v1"][0] == 1
-    kept.close(NOW)
-    assert json.loads(path.read_text())["starts"]["r.io/ml/x:v1"][0] == 5
+        killed.started("r.io/ml/x:v1", FACTS, NOW)
+        ended.started("r.io/ml/x:v1", FACTS, NOW)
+    killed._file.close()
+    ended.close(NOW)
+    counts = [json.loads((tmp_path / f"{name}.json").read_text())["starts"] for name in ("killed", "ended")]
+    assert [count["r.io/ml/x:v1"][0] for count in counts] == [1, 5]
+
+
+def test_a_disk_that_hangs_holds_up_nobody_who_starts(tmp_path):
+    """Containers start just when a disk is busy, and that they do must be heard at once."""
+    os.mkfifo(tmp_path / "h.new")  # Opened for writing, it waits for a reader.
+    kept = history.History(tmp_path / "h.json")
+    starting = threading.Thread(target=kept.started, args=("r.io/ml/x:v1", FACTS, NOW), daemon=True)
+    starting.start()
+    starting.join(10)
+    assert not starting.is_alive()
+    (tmp_path / "h.new").read_text()
+    kept._file.close()
 
 
 async def test_an_image_that_the_node_starts_comes_back_by_itself(world, runtime, origin, faulty, name, tmp_path):
