@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from agent.model.warm import Ingest
 
 OWN_PREFIX = "muster-unpack-"
-"""Keys of the snapshots that we unpack into."""
+"""Keys of the snapshots that we unpack into, or look at."""
 
 _EXTRACT = "extract-"
 """containerd's own unpacks: `extract-TIME-RANDOM CHAINID`."""
@@ -35,6 +35,11 @@ def of_ingests(before: Mapping[str, int], now: Iterable[Ingest], ours: Ours) -> 
     return f"another image is being pulled ({moving[0][:40]})" if moving else ""
 
 
+def is_own(key: str) -> bool:
+    """Return whether a snapshot that comes or goes is one that we work with."""
+    return key.startswith(OWN_PREFIX)
+
+
 def of_prepare(key: str, ours: Ours) -> str:
     """Return why to yield when containerd prepares a snapshot.
 
@@ -43,7 +48,7 @@ def of_prepare(key: str, ours: Ours) -> str:
     >>> of_prepare("2f5a...", Ours())
     'a container is being created'
     """
-    if key.startswith(OWN_PREFIX):
+    if is_own(key):
         return ""
     if not key.startswith(_EXTRACT):
         return "a container is being created"

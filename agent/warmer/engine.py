@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable
 
 from agent.clock import Clock
-from agent.core import warmplan, warmth
+from agent.core import warmplan, warmth, warmyield
 from agent.core.warmplan import Candidate, Plan
 from agent.model.warm import Failure, Image, Limits, Platform, Reason, Reference, StoreFacts, Wanted
 from agent.warmer import abilities, estate, pull, questions, resolve
@@ -140,6 +140,8 @@ class Engine:
                     self.busy.hear(event)
                     if event.topic == CONTAINER_CREATED and self._facts is not None:
                         self._history.started(event.subject, self._facts, self._clock.utc())
+                    if warmyield.is_own(event.subject):
+                        continue  # Views of lazy layers: a whole look for each would be for nothing.
                     if self._pulling is None or event.is_loss:
                         self._wake.set()
             except CallFailed as error:

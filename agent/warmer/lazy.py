@@ -35,7 +35,9 @@ ANSWER_SECONDS = 30.0
 PROBE_SECONDS = 60.0
 """Between two looks whether a layer can really be read."""
 RETRY_SECONDS = 60.0
-"""After a layer could not be read: each try asks its registry."""
+"""After a layer could not be read, or a view made: each try asks its registry, or containerd."""
+MISMATCH_SECONDS = 600.0
+"""After a view whose folders are not the image's layers: it will not be another one soon."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,6 +82,8 @@ class Lazy:
         self._snapshots: Mapping[str, Snapshot] = {}
         self._mounted: tuple[Image, ...] = ()
         self._wanted: tuple[Image, ...] = ()
+        self._learn_at: dict[str, float] = {}
+        """When an image may be tried again whose view did not help, by its top."""
         self._wake = asyncio.Event()
         self.read_bytes = 0
 
@@ -91,6 +95,8 @@ class Lazy:
         self._mounted = (*self._wanted, *(image for image in others if _is_mounted(image, snapshots)))
         for chain in [chain for chain in self._layers if chain not in snapshots]:
             del self._layers[chain]
+        for top in [top for top in self._learn_at if top not in snapshots]:
+            del self._learn_at[top]
         if is_new:
             self._wake.set()
 
@@ -155,6 +161,9 @@ class Lazy:
             return  # It went while another image was looked at.
         if all(layer.folder is not None for layer in self._remote(image)):
             return
+        if self._monotonic() < self._learn_at.get(image.top, 0.0):
+            return
+        self._learn_at[image.top] = self._monotonic() + RETRY_SECONDS
         key = f"{warmyield.OWN_PREFIX}view-{uuid.uuid4().hex[:12]}"
         try:
             mounts = await self._runtime.view(self._snapshotter, key, image.top)
@@ -163,11 +172,15 @@ class Lazy:
             _log.info("a lazily mounted image cannot be looked at: %s", error.detail[:200])
             return
         folders = warmlazy.folders(mounts)
-        if len(folders) == len(image.layers):
-            for one, folder in zip(image.layers, reversed(folders), strict=True):
-                layer = self._layers.get(one.chain_id)
-                if layer is not None and layer.folder is None:
-                    layer.folder, layer.read_problem = pathlib.Path(folder), ""
+        if len(folders) != len(image.layers):
+            _log.info("a lazily mounted image of %d layers has %d folders", len(image.layers), len(folders))
+            self._learn_at[image.top] = self._monotonic() + MISMATCH_SECONDS
+            return
+        self._learn_at.pop(image.top, None)
+        for one, folder in zip(image.layers, reversed(folders), strict=True):
+            layer = self._layers.get(one.chain_id)
+            if layer is not None and layer.folder is None:
+                layer.folder, layer.read_problem = pathlib.Path(folder), ""
 
     async def _look(self, layer: _Layer, is_busy: Callable[[], bool]) -> None:
         """Read what a layer says of itself, and now and then a file of it, which may ask its registry."""

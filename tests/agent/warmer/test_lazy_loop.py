@@ -9,11 +9,13 @@ import errno
 import json
 import os
 import threading
+import time
 
 import pytest
 
-from agent.model.warm import Descriptor, Image, Layer, Snapshot
+from agent.model.warm import Descriptor, Image, Layer, Reason, Snapshot
 from agent.warmer import lazy as lazily
+from agent.warmer.client import CallFailed
 from agent.warmer.fetch import Throttle
 
 ANSWER = 30.0
@@ -92,7 +94,8 @@ class Loop:
     """One loop over lazy layers, and what it said whenever it said something."""
 
     def __init__(self, runtime, throttle=None):
-        self.lazy = lazily.Lazy(runtime, "stargz", throttle)
+        self.lazy = lazily.Lazy(runtime, "stargz", throttle, lambda: time.monotonic() + self.passed)
+        self.passed = 0.0
         self.snapshots = {}
         self.is_busy = False
         self.task = None
@@ -312,3 +315,37 @@ async def test_a_file_that_cannot_be_read_keeps_it_broken_though_others_can(runt
         is_broken = False
         await loop.until(lambda: loop.shown("a0").problem == "")
         await loop.until(lambda: loop.lazy.read_bytes == runtime.bytes_of("a0"))
+
+
+async def test_an_image_whose_folders_do_not_match_is_left_alone_for_a_while(runtime):
+    """A view for every image every 5 s is an event each, and work for containerd, for nothing."""
+    odd, good = runtime.mount(made("a", 2)), runtime.mount(made("b"))
+    runtime.mounts["a1"] = (("bind", str(runtime.folder("a0")), ()),)
+    loop = Loop(runtime)
+    loop.tell([odd, good])
+    async with loop.running():
+        await loop.until(lambda: loop.shown("b0").fetched == 0.5)
+        runtime.mount(good, fetchedSize=10)
+        await loop.until(lambda: loop.shown("b0").fetched == 1.0)
+        assert runtime.views == ["a1", "b0"]
+        assert loop.shown("a0").problem == ""
+        runtime.mounts.clear()
+        loop.passed = lazily.MISMATCH_SECONDS
+        await loop.until(lambda: loop.shown("a0").fetched == 0.5)
+        assert runtime.views == ["a1", "b0", "a1"]
+
+
+async def test_a_view_that_fails_is_tried_again_after_a_pause(runtime, monkeypatch):
+    monkeypatch.setattr(lazily, "RETRY_SECONDS", 60.0)
+    odd, good = runtime.mount(made("a")), runtime.mount(made("b"))
+    runtime.faults["a0"] = CallFailed(Reason.RUNTIME_AWAY, "UNAVAILABLE", "not now")
+    loop = Loop(runtime)
+    loop.tell([odd, good])
+    async with loop.running():
+        await loop.until(lambda: loop.shown("b0").fetched == 0.5)
+        runtime.mount(good, fetchedSize=10)
+        await loop.until(lambda: loop.shown("b0").fetched == 1.0)
+        assert runtime.views == ["a0", "b0"]
+        runtime.faults.clear()
+        loop.passed = 60.0
+        await loop.until(lambda: loop.shown("a0").fetched == 0.5)

@@ -142,7 +142,7 @@ def test_folders_nested_beyond_the_recursion_limit(tmp_path):
     (tmp_path / "0").write_bytes(b"x" * 7)
     deep = []
     folder = tmp_path
-    for _ in range(1500):
+    for _ in range(1200):
         folder /= "d"
         folder.mkdir()
         deep.append(folder)
