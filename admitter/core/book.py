@@ -92,7 +92,7 @@ class Book(Register):
 
         `rejections` are the pods that kubelets have refused since the last pass.
         """
-        self.trust.hear(rejections, view, self.estate.orphans)
+        self.trust.hear(rejections, view, now, self.estate.orphans)
         self.trust.look(view)
         view = self._of_this_term(self.trust.bar(view))
         held = {record.lease.id for record in self.records.values() if record.lease is not None}

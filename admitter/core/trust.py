@@ -65,7 +65,7 @@ class Trust:
         self._heard: collections.OrderedDict[str, None] = collections.OrderedDict()
         """UIDs of refused pods: a new term of the same book tells of them again."""
         self._began_at: float | None = None
-        """Fleet time of the first look."""
+        """When it was first told anything, by the clock of the refusals."""
         self._strangers: collections.OrderedDict[_Pair, collections.deque[float]] = collections.OrderedDict()
         """When the last pods that others let go were refused."""
         self._overbooked: collections.OrderedDict[_Pair, float] = collections.OrderedDict()
@@ -83,10 +83,17 @@ class Trust:
         _shorten(self._leases, _MOST_LEASES)
 
     def hear(
-        self, rejections: Sequence[Rejection], view: ClusterView, orphans: Mapping[str, Orphan] = codec.EMPTY
+        self,
+        rejections: Sequence[Rejection],
+        view: ClusterView,
+        now: float,
+        orphans: Mapping[str, Orphan] = codec.EMPTY,
     ) -> None:
-        """Take what kubelets have refused since the last pass; `orphans`: the leases of other terms that agents report."""
-        self._began_at = view.now if self._began_at is None else self._began_at
+        """Take what kubelets have refused since the last pass; `orphans`: the leases of other terms that agents report.
+
+        `now` is of the clock of the refusals, which is not the view's.
+        """
+        self._began_at = now if self._began_at is None else self._began_at
         self._fleet = _fleet(view) if rejections else 0
         for rejection in rejections:
             if rejection.uid in self._heard:
@@ -97,7 +104,7 @@ class Trust:
             if granted is None:
                 self._stranger(rejection)
             else:
-                self._broken(rejection, granted, view)
+                self._broken(rejection, granted, view, now)
 
     def look(self, view: ClusterView) -> None:
         """Compare the nodes in question with what their agents say now."""
@@ -133,7 +140,7 @@ class Trust:
             return _Granted(gang=gang, nodes=frozenset({rejection.node}), is_by_its_word=True)
         return None
 
-    def _broken(self, rejection: Rejection, granted: "_Granted", view: ClusterView) -> None:
+    def _broken(self, rejection: Rejection, granted: "_Granted", view: ClusterView, now: float) -> None:
         node, gang = rejection.node, granted.gang
         known = self.quarantined.get(node)
         self._note(
@@ -152,8 +159,9 @@ class Trust:
         elif self._may_close(rejection, granted, view):
             state = view.nodes.get(node)
             boot = state.epoch.boot_id if state is not None else ""
-            # What the last leader has waited is not waited again; a stamp is no reason to open sooner than never.
-            since = min(view.now, max(rejection.at, view.now - self._policy.quarantine_seconds))
+            # What the last leader has waited is not waited again; a stamp may be of any time.
+            age = min(max(0.0, now - rejection.at), self._policy.quarantine_seconds)
+            since = view.now - age
             self.quarantined[node] = Quarantine(
                 first=rejection,
                 workloads=_workloads(rejection, granted),

@@ -85,7 +85,7 @@ async def test_a_node_that_broke_a_promise_admits_nothing_and_a_watcher_is_told(
         place = Placement(podset="main", node="n1", resource=GPU, pods=1, units_per_pod=8)
         trust, view = running._loop.book.trust, running._hub.view()
         trust.note_lease("team-a/train", Lease(id="t1-abc-1", term=1, snapshot_version=1, placements=(place,)))
-        trust.hear([a_rejection(at=view.now)], view)
+        trust.hear([a_rejection(at=view.now)], view, view.now)
         running._loop.wake()
         await watch.until(lambda nodes: nodes["n1"].admissible[GPU] == 0)
         assert [node.admissible[GPU] for node in (await admitter.status(20)).nodes] == [0]
