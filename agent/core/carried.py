@@ -77,7 +77,8 @@ def find(context: Context, shown: Iterable[Suspicion]) -> Iterator[Suspicion]:
             for device in _devices(context, rule, view, subject)
             if device.id not in taken.get(evidence.key, set())
         ]
-        if devices or (rule_id in _BLOCKING and evidence.key not in taken and _is_plane_unread(context, rule_id)):
+        is_unread = _is_plane_unread(context, rule_id) or _is_driver_unread(context, rule_id, resource)
+        if devices or (rule_id in _BLOCKING and evidence.key not in taken and is_unread):
             yield _again(rule, resource, subject, devices)
 
 
@@ -111,6 +112,16 @@ def _devices(context: Context, rule: Rule, view: ResourceView, subject: str) -> 
 def _is_plane_unread(context: Context, rule_id: str) -> bool:
     plane = _OF_NODE.get(rule_id, "")
     return bool(plane) and _has_failed(getattr(context.snapshot.observation, plane))
+
+
+def _is_driver_unread(context: Context, rule_id: str, resource: str) -> bool:
+    """True if the plane could be read, and whether this resource's driver is there could not."""
+    match context.snapshot.observation.dra:
+        case Known(dra) if rule_id == "G3":
+            own = [driver for driver in dra.drivers if driver.name == resource]
+            return any(_has_failed(said) for item in own for said in (item.registration_socket_present, item.answering))
+        case _:
+            return False
 
 
 def _is_ownerless(snapshot: Snapshot, gpu: str) -> bool:

@@ -5,14 +5,19 @@ Input: the sockets of a Listing. Output: for each, the last answer or that there
 Invariant: only questions that change nothing: GetDevicePluginOptions and GetInfo. Never ListAndWatch: a plugin hands each change
 of health to one of its streams, so a second one would take it from the kubelet (faults.md S16). A driver of another kind (CSI)
 is asked once and left alone. Nothing here waits without a deadline, and nobody waits for it: the answers are a table.
+Silent is only what nobody serves, or what let the deadline pass: it takes a driver's whole capacity (faults.md G3). What we may
+not dial, and what answers anything else, is not.
 
 Not here: which sockets there are (sockets.py), and what silence means (agent/core/rules/dra.py).
 """
 
 import asyncio
 import dataclasses
+import errno
 import logging
+import os
 import pathlib
+import socket as unix
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -35,6 +40,9 @@ _LONGEST_PATH = 107
 """sun_path of unix(7): a longer path cannot be dialled, which says nothing about who serves it."""
 _DRA = "DRAPlugin"
 _NOT_ASKED = Unknown("NotAsked", "nobody has asked it yet")
+_NAMELESS = Unknown("NameNotSaid", "somebody serves the socket and has never said its name")
+_UNSERVED = (errno.ECONNREFUSED, errno.ENOENT, errno.EAGAIN)
+"""What the kernel says of a socket that nobody serves: closed, gone, or a queue that nobody has emptied for long (unix(7))."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +97,8 @@ class SocketCalls:
         try:
             async with grpc.aio.insecure_channel(f"unix:{socket.path}", options=options) as channel:
                 return await question(channel, socket)
-        except grpc.aio.AioRpcError:
-            return dataclasses.replace(before, answering=Known(value=False))
+        except grpc.aio.AioRpcError as error:
+            return dataclasses.replace(before, answering=_heard(error.code(), socket.path))
 
 
 Question = Callable[[grpc.aio.Channel, sockets.Socket], Awaitable[Answer]]
@@ -112,8 +120,35 @@ async def _ask_driver(channel: grpc.aio.Channel, socket: sockets.Socket) -> Answ
     return Answer(socket=socket, answering=Known(value=True), kind=said.type[:64], name=said.name[:253])
 
 
+def _heard(status: grpc.StatusCode, path: pathlib.Path) -> Reading[bool]:
+    """Return whether somebody answers there, from a call that failed."""
+    match status:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Known(value=False)
+        case grpc.StatusCode.UNAVAILABLE:
+            return _dialled(path)
+        case _:
+            return Known(value=True)
+
+
+def _dialled(path: pathlib.Path) -> Reading[bool]:
+    """Dial the socket once without gRPC, which has no code for why it could not connect."""
+    with unix.socket(unix.AF_UNIX, unix.SOCK_STREAM) as dialling:
+        dialling.settimeout(0)
+        failed = dialling.connect_ex(bytes(path))
+    if failed in _UNSERVED:
+        return Known(value=False)
+    name = errno.errorcode.get(failed, str(failed))
+    return (
+        Unknown(name, os.strerror(failed)) if failed else Unknown("NoAnswer", "it is served, and the call was cut off")
+    )
+
+
 def drivers(listing: sockets.Listing, calls: SocketCalls) -> Reading[tuple[kube.DraDriver, ...]]:
-    """Return the drivers whose registration sockets are there; one that has never answered goes by its socket's name."""
+    """Return the drivers whose registration sockets are there; one that has never said its name goes by its socket's.
+
+    Such a one is never called answering: whose answer it is, nobody knows.
+    """
     match listing.drivers:
         case Unknown() as unread:
             return unread
@@ -124,7 +159,7 @@ def drivers(listing: sockets.Listing, calls: SocketCalls) -> Reading[tuple[kube.
             kube.DraDriver(
                 name=answer.name or name_of(answer.socket.path.name),
                 registration_socket_present=Known(value=True),
-                answering=answer.answering,
+                answering=_NAMELESS if not answer.name and answer.answering == Known(value=True) else answer.answering,
             )
             for answer in answers
             if answer.kind in ("", _DRA)

@@ -5,7 +5,8 @@ In: the node's half (the reader's: processes and sockets) and the cluster's half
 
 Invariant: one half alone is kept; nothing one side knows is lost because the other is silent. Where both were asked, a
 plugin that has neither a process nor a pod is not on the node (faults.md A12), and a driver whose slices are published and
-whose socket is not in the registry is gone (faults.md G3). Without the slices the `dra` plane stays unread: a driver alone
+whose socket is not in the registry is gone (faults.md G3), unless a socket there may be its own and has not said so: the name of
+the file is the driver's choice. Without the slices the `dra` plane stays unread: a driver alone
 must not look like one that publishes nothing.
 """
 
@@ -82,7 +83,10 @@ def _driver(name: str, sockets: tuple[kube.DraDriver, ...]) -> kube.DraDriver:
     """Return one driver's sockets as one: during a rolling update it has two, `<name>-reg` and `<name>-<uid>-reg`."""
     own = [driver for driver in sockets if driver.name == name or _may_be(driver, name)]
     if not own:
-        return kube.DraDriver(name=name, registration_socket_present=_NO, answering=_NO)
+        # A socket that nobody serves is nobody's; every other one that has not said its name may be this driver's.
+        unheard = [driver.answering for driver in sockets if isinstance(driver.answering, Unknown)]
+        is_there: Reading[bool] = unheard[0] if unheard else _NO
+        return kube.DraDriver(name=name, registration_socket_present=is_there, answering=is_there)
     answers = [driver.answering for driver in own]
     unread = [answer for answer in answers if isinstance(answer, Unknown)]
     answering: Reading[bool] = _YES if _YES in answers else (unread[0] if unread else _NO)

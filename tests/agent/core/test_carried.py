@@ -8,6 +8,7 @@ from agent.core.judge import judge
 from agent.model import planes
 from agent.model.history import History
 from agent.model.policy import Policy
+from muster.model import kube
 from muster.model.reading import Known, Unknown
 from tests import builders
 from tests.builders import WHOLE, a_gpu, a_mig_gpu, a_node, a_process, with_gpus
@@ -96,3 +97,30 @@ def test_a_check_that_was_never_read_accuses_nobody():
     for at in SETTLED:
         history, report = judge(history, moved(unread, at), Policy(), api_server=True)
     assert row_of(report) == ("OK", 8, 8, 0.0)
+
+
+@pytest.mark.parametrize("said", [Unknown("NotAsked"), Unknown("EACCES")])
+def test_a_driver_of_which_nobody_can_say_whether_it_answers_stays_what_it_was(said):
+    """A socket that appears anywhere in the registry and was not asked yet gives no dead driver its capacity back."""
+    name = "gpu.nvidia.com"
+    devices = tuple(kube.DraDevice(name=f"gpu-{number}", uuid=f"GPU-{number}") for number in range(8))
+
+    bare = node(kubelet=builders.a_kubelet({}), node_object=builders.a_node_object({}), plugins=Known(()))
+
+    def observed(answering, at):
+        driver = kube.DraDriver(name=name, registration_socket_present=answering, answering=answering)
+        plane = kube.Dra(drivers=(driver,), slices=(kube.DraSlice(driver=name, devices=devices),))
+        return moved(dataclasses.replace(bare, dra=Known(plane)), at)
+
+    def row(report):
+        return report.resources[name].verdict.value, report.resources[name].admit_lenient
+
+    history, expected = History(), None
+    for at in (0, 60, 120, 180):
+        history, report = judge(history, observed(Known(False), at), Policy(), api_server=True)
+        expected = row(report)
+    assert expected == ("OVER", Known(0))
+    history, report = judge(history, observed(said, 200), Policy(), api_server=True)
+    assert row(report) == expected
+    _, report = judge(History(), observed(said, 200), Policy(), api_server=True)
+    assert report.resources[name].verdict.value == "OK"

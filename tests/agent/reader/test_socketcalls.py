@@ -3,15 +3,18 @@
 import asyncio
 import contextlib
 import doctest
+import errno
+import os
 import pathlib
 import signal
+import socket as unix
 import tempfile
 
 import pytest
 
 from agent.reader import socketcalls, sockets
 from hack.fakenode import sockets as fakes
-from muster.model.reading import Known
+from muster.model.reading import Known, Unknown
 from tests.agent.reader import world
 from tests.agent.reader.world import reason, until
 
@@ -112,19 +115,69 @@ async def test_a_driver_of_another_kind_is_asked_once(host, asked):
         await server.stop(None)
 
 
-async def test_garbage_is_no_answer(host, asked):
-    path = host / "plugins_registry/odd-reg.sock"
+def babble(listening):
+    """Send everybody the same nonsense until the socket is shut."""
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"\xff" * 4096)
 
-    async def babble(_, writer):
-        writer.write(b"\xff" * 4096)
-        with contextlib.suppress(OSError):
-            await writer.drain()
-            writer.close()
 
-    server = await asyncio.start_unix_server(babble, path)
-    assert await asked.drivers() == {"odd": Known(False)}
-    server.close()
-    await server.wait_closed()
+async def test_garbage_is_no_answer_and_no_silence(host, asked):
+    with unix.socket(unix.AF_UNIX) as listening:
+        listening.bind(str(host / "plugins_registry/odd-reg.sock"))
+        listening.listen()
+        babbling = asyncio.create_task(asyncio.to_thread(babble, listening))
+        found = await asked.drivers()
+        listening.shutdown(unix.SHUT_RDWR)
+        await babbling
+        assert {name: reason(answering) for name, answering in found.items()} == {"odd": "NoAnswer"}
+
+
+async def test_a_driver_that_answers_in_another_way_is_not_silent(host, asked):
+    """Its own word is missing, so that its name is not known; dead it is not."""
+    path = host / "plugins_registry/gpu.nvidia.com-reg.sock"
+    server = await fakes.serve(fakes.Plugin(), path)  # it knows no GetInfo: UNIMPLEMENTED
+    assert {name: reason(found) for name, found in (await asked.drivers()).items()} == {"gpu.nvidia.com": "NameNotSaid"}
+    await server.stop(None)
+
+
+@pytest.mark.parametrize(
+    ("make", "answering"),
+    [
+        (lambda path: path.touch(), Known(False)),
+        (lambda path: path.symlink_to("gone.sock"), Known(False)),
+        (lambda path: path.symlink_to(path.name), Unknown("ELOOP", os.strerror(errno.ELOOP))),
+    ],
+    ids=["not a socket", "a link to nowhere", "a link to itself"],
+)
+async def test_what_could_not_be_dialled_is_not_what_nobody_serves(host, asked, make, answering):
+    make(host / "plugins_registry/gpu.nvidia.com-reg.sock")
+    assert await asked.drivers() == {"gpu.nvidia.com": answering}
+
+
+async def test_a_socket_that_may_not_be_opened_says_nothing_of_its_driver(host, asked, monkeypatch):
+    """The test's own user may be root, who may open all; the kernel's answer to another one is the same number."""
+    (host / "plugins_registry/gpu.nvidia.com-reg.sock").touch()
+
+    class Refused(unix.socket):
+        def connect_ex(self, _):
+            return errno.EACCES
+
+    monkeypatch.setattr(socketcalls.unix, "socket", Refused)
+    assert await asked.drivers() == {"gpu.nvidia.com": Unknown("EACCES", os.strerror(errno.EACCES))}
+
+
+async def test_a_queue_that_nobody_empties_is_silence(host, asked):
+    path = host / "plugins_registry/gpu.nvidia.com-reg.sock"
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(unix.socket(unix.AF_UNIX))
+        listening.bind(str(path))
+        listening.listen(0)
+        waiting = stack.enter_context(unix.socket(unix.AF_UNIX))
+        waiting.connect(str(path))
+        assert await asked.drivers() == {"gpu.nvidia.com": Known(False)}
 
 
 async def test_a_path_that_cannot_be_dialled_says_nothing_of_its_driver(tmp_path):
@@ -156,12 +209,14 @@ async def test_folders_that_hang_leave_the_old_answers(host, asked):
     await server.stop(None)
 
 
-async def test_the_reader_tells_all_of_it(tmp_path):
+async def test_the_reader_tells_all_of_it(host):
     """One real reader process, real sockets: who is there, who answers, what a plugin prefers, where another one serves."""
     async with contextlib.AsyncExitStack() as stack:
-        running = await stack.enter_async_context(world.running(tmp_path, sockets_seconds=0.1, kubelet_roots="/k0s"))
+        running = await stack.enter_async_context(
+            world.running(host / "node", sockets_seconds=0.1, kubelet_roots="/k0s")
+        )
         other = running.root / "k0s/device-plugins"
-        other.mkdir(parents=True)
+        other.mkdir(parents=True, exist_ok=True)
         places = [running.root / "device-plugins/nvidia-mig-1g.5gb.sock", other / "nvidia-gpu.sock"]
         servers = [await fakes.serve(fakes.Plugin(), place) for place in places]
         registry = running.root / "plugins_registry/gpu.nvidia.com-reg.sock"

@@ -110,6 +110,19 @@ def test_a_driver_that_nobody_has_asked_yet_is_not_called_silent():
     assert driver.answering == Unknown("NotAsked")
 
 
+@pytest.mark.parametrize("why", ["NotAsked", "NameNotSaid", "EACCES"])
+def test_a_socket_that_has_not_said_its_name_may_be_the_drivers(why):
+    """`plugins_registry/x/reg.sock` is as good a place as any: until it is asked nobody may call its driver gone."""
+    odd = kube.DraDriver(name="reg", registration_socket_present=Known(True), answering=Unknown(why))
+    (driver,) = merge.dra(Known((odd,)), Known(OFFERED)).value.drivers
+    assert (driver.name, driver.registration_socket_present, driver.answering) == (NAME, Unknown(why), Unknown(why))
+
+
+def test_a_socket_that_nobody_serves_is_nobodys():
+    (driver,) = merge.dra(Known((a_driver("reg", answering=False),)), Known(OFFERED)).value.drivers
+    assert (driver.registration_socket_present, driver.answering) == (Known(False), Known(False))
+
+
 def test_a_driver_without_slices_is_known_once_it_answers():
     (driver,) = merge.dra(Known((a_driver(), a_driver("odd", answering=False))), Known(kube.Dra())).value.drivers
     assert driver.name == NAME
