@@ -23,6 +23,8 @@ from admitter.model.record import GangRecord, GangState
 
 AGAIN_SECONDS = 10.0
 """Between two tries to suspend."""
+MAX_PAUSES = 2
+"""Then whoever takes our word back may have it so: each try costs all the pods, and they would come and go for ever."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,10 @@ def _makes_all(owner: Owner | None, group: Group, workloads: Workloads, kin: Kin
     if job is not None:
         # What another controller makes is that one's to suspend, and it would take our word back.
         is_alone = not any(each.is_controller and each.kind != "CronJob" for each in job.owners)
-        return is_alone and not job.is_finished and len(group.members) == job.parallelism
-    return whole is not None and whole.uid == owner.uid and group.source is Source.JOB_SET and not whole.is_in_order
+        return is_alone and not job.is_finished and not job.is_managed and len(group.members) == job.parallelism
+    if whole is None or whole.uid != owner.uid or whole.is_managed:
+        return False
+    return group.source is Source.JOB_SET and not whole.is_in_order
 
 
 def is_held(pods: Iterable[KubePod], gate: str) -> bool:
@@ -100,7 +104,10 @@ def hold_clock(
     if found.owner is not None and can_stop and not group.ended and not hold.cannot_pause:
         if hold.paused is not None and now - hold.paused_at < AGAIN_SECONDS:
             return hold, None
-        return dataclasses.replace(hold, paused=found.owner, paused_at=now), Pause(owner=found.owner)
+        if hold.pauses < MAX_PAUSES:
+            hold = dataclasses.replace(hold, paused=found.owner, paused_at=now, pauses=hold.pauses + 1)
+            return hold, Pause(owner=found.owner)
+        hold = dataclasses.replace(hold, paused=None)
     if hold.is_warned:
         return hold, None
     text = (

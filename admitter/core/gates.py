@@ -102,6 +102,8 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Inte
         return hold, ()
     obstacle = obstacles.found(group, hold, policy, scene.now)
     if obstacle is not None:
+        if obstacle.reason != HoldReason.ON_STRIKE:
+            hold = dataclasses.replace(hold, kept_at=scene.now)
         return _tell(hold, obstacle, _withdrawal(record, obstacle.summary))
     return _ask(scene, hold, policy, ours)
 
@@ -171,14 +173,13 @@ def _ask(scene: Scene, hold: Hold, policy: GatePolicy, ours: Sequence[GroupMembe
     )
     if not isinstance(asked, grouprequest.Asked):
         told = Told(reason=HoldReason.INVALID_GANG, summary="; ".join(asked)[:512])
-        return _tell(hold, told, _withdrawal(record, told.summary))
+        return _tell(dataclasses.replace(hold, kept_at=scene.now), told, _withdrawal(record, told.summary))
     if not asked.gang.podsets:
         # Nobody in it needs a device: there is nothing to wait for.
         return _tell(hold, _RELEASED, tuple(_free(ours, policy)))
     hold = dataclasses.replace(hold, request_id=request_id)
     if record is None or record.state is GangState.ENDED:
-        born = [scene.born[member.pod.uid] for member in ours if member.pod.uid in scene.born]
-        opened = Open(gang=asked.gang, asked_at=max(born) if len(born) == len(ours) else None)
+        opened = Open(gang=asked.gang, asked_at=_asked_at(scene, hold, ours))
         there = [
             Member(
                 podset=asked.podset_of[each.pod.uid],
@@ -216,6 +217,14 @@ def _wait(
     if scene.self_block:
         return _tell(hold, Told(reason=HoldReason.SELF_BLOCKED, summary=scene.self_block), intents)
     return _tell(hold, Told(reason=why.reason, summary=why.summary), intents)
+
+
+def _asked_at(scene: Scene, hold: Hold, ours: Sequence[GroupMember]) -> float | None:
+    """Return since when it could have asked: who holds back its own pods keeps no place in the queue meanwhile."""
+    born = [scene.born[member.pod.uid] for member in ours if member.pod.uid in scene.born]
+    if len(born) != len(ours):
+        return None
+    return max(born) if hold.kept_at is None else max(*born, hold.kept_at)
 
 
 def _request_id(ours: Iterable[GroupMember]) -> str:
@@ -264,7 +273,9 @@ def _follow(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[I
     )
     intents += [Join(member=member) for member in sorted(joined - hold.joined, key=lambda each: each.uid)]
     intents += [Leave(uid=uid) for uid in sorted(done - hold.left)]
-    hold = dataclasses.replace(hold, seats=taken, joined=hold.joined | joined, left=hold.left | done, paused=None)
+    hold = dataclasses.replace(
+        hold, seats=taken, joined=hold.joined | joined, left=hold.left | done, paused=None, pauses=0
+    )
     if scene.record.state is GangState.STARTED:
         hold = strikes.forgiven(hold)
     return _tell(hold, hold.stays or _missing(scene, policy) or _RELEASED, tuple(intents))

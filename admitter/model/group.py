@@ -48,6 +48,8 @@ class Job:
     active_deadline_seconds: int | None = None
     started_at: datetime.datetime | None = None
     is_finished: bool = False
+    is_managed: bool = False
+    """Somebody else says when it is suspended: Kueue, by its label, or whom `spec.managedBy` names."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,8 @@ class JobSet:
     """A part starts only when the one before is ready or done: the parts are never there together."""
     is_suspended: bool = False
     is_finished: bool = False
+    is_managed: bool = False
+    """As of a Job."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,6 +99,10 @@ class Hold:
     paused: Owner | None = None
     """What makes its pods was suspended until there is a place for them: a deadline of its own would have run."""
     paused_at: float = 0.0
+    pauses: int = 0
+    """Tries to suspend it since it last had a lease."""
+    kept_at: float | None = None
+    """When something of its own last kept it from asking; None: nothing has."""
     cannot_pause: bool = False
     """The API server refused it: the deadline runs."""
     is_warned: bool = False

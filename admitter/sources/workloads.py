@@ -31,6 +31,9 @@ _JOB_SET = generic_resource.create_namespaced_resource("jobset.x-k8s.io", "v1alp
 _POD_GROUP = generic_resource.create_namespaced_resource("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
 _COSCHEDULING = generic_resource.create_namespaced_resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
 _IN_ORDER = "InOrder"
+_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+_OWN_CONTROLLERS = ("kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller")
+"""What `spec.managedBy` says where nobody else manages it (the Job API's reference; JobSet's v1alpha2 types)."""
 _KEYS = (labels.MAX_RUNTIME.full, labels.REPLAN.full)
 
 
@@ -167,6 +170,7 @@ def job(item: batch_v1.Job) -> Job | None:
             each.type in ("Complete", "Failed") and each.status == "True"
             for each in (status.conditions if status is not None else None) or ()
         ),
+        is_managed=_is_managed(metadata.labels, spec.managedBy),
     )
 
 
@@ -198,6 +202,7 @@ def job_set(item: Any) -> JobSet | None:
         is_in_order=order == _IN_ORDER or depends,
         is_suspended=bool(spec.get("suspend")),
         is_finished=bool(status.get("terminalState")),
+        is_managed=_is_managed(metadata.labels, spec.get("managedBy")),
     )
 
 
@@ -235,6 +240,11 @@ def _pod_group(item: Any, count: int) -> PodGroup | None:
 
 def _ours(annotations: Mapping[str, str] | None) -> Mapping[str, str]:
     return codec.freeze({key: value for key, value in (annotations or {}).items() if key in _KEYS})
+
+
+def _is_managed(labels_of: Mapping[str, str] | None, manager: object) -> bool:
+    """Return whether somebody beside its own controller says when it is suspended."""
+    return _KUEUE_QUEUE in (labels_of or {}) or (bool(manager) and manager not in _OWN_CONTROLLERS)
 
 
 def _object(value: Any) -> Mapping[str, Any]:

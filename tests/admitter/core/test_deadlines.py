@@ -122,8 +122,9 @@ SET = Owner(kind="JobSet", name="train", uid="uid-set", api_version="jobset.x-k8
         (dataclasses.replace(JOB, parallelism=3), PAIR),
         (dataclasses.replace(JOB, owners=(SET,)), PAIR),
         (dataclasses.replace(JOB, is_finished=True), PAIR),
+        (dataclasses.replace(JOB, is_managed=True), PAIR),
     ],
-    ids=["pods of it are of another gang", "another controller's", "over"],
+    ids=["pods of it are of another gang", "another controller's", "over", "Kueue's or another manager's"],
 )
 def test_only_what_makes_this_gang_and_nothing_else_is_suspended(job, pods):
     group = scene(pods, None, Hold(), job=JOB).group
@@ -149,4 +150,24 @@ def test_without_a_deadline_nothing_is_touched():
     plain = dataclasses.replace(JOB, active_deadline_seconds=None)
     hold, record = waiting()
     _, intents = gates.step(scene(PAIR, record, hold, job=plain), hold, POLICY)
+    assert Pause not in kinds(intents)
+
+
+def test_who_resumes_it_again_is_not_fought_with():
+    """A GitOps controller takes our word back at once: the pods would come and go for ever."""
+    hold, record = waiting()
+    pauses, now = 0, NOW
+    for _ in range(10):
+        hold, intents = gates.step(scene(PAIR, record, hold, now=now), hold, POLICY)
+        pauses += kinds(intents).count(Pause)
+        now += deadlines.AGAIN_SECONDS
+    assert (pauses, hold.paused, hold.is_warned) == (deadlines.MAX_PAUSES, None, True)
+    leased = a_record(record.gang, nodes=("n1", "n2"))
+    assert gates.step(scene(PAIR, leased, hold), hold, POLICY)[0].pauses == 0
+
+
+def test_a_pod_beside_the_gang_keeps_what_makes_them_going():
+    driver = a_job_pod(2, labels={"muster.dev/gang": "driver"}, gates=(), node="n9")
+    hold, record = waiting()
+    _, intents = gates.step(scene(PAIR, record, hold, beside=[driver]), hold, POLICY)
     assert Pause not in kinds(intents)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,21 @@ def test_a_gate_of_somebody_else_holds_the_gang_and_is_never_lifted():
     ]
     known = dataclasses.replace(POLICY, gates_before=frozenset({"example.com/quota"}))
     assert kinds(gates.step(a_scene(pods), Hold(), known)[1]) == [Open]
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [{"gates": ("example.com/quota", GATE)}, {"annotations": {labels.GANG_SIZE.full: "many"}}],
+    ids=["a gate of its own", "a bad annotation"],
+)
+def test_who_keeps_itself_from_asking_has_no_place_meanwhile(kept):
+    born = {pod.uid: NOW - 500 for pod in PAIR}
+    parked = [PAIR[0], dataclasses.replace(PAIR[1], **kept)]
+    hold, _ = gates.step(a_scene(parked, born=born), Hold(), POLICY)
+    _, intents = gates.step(a_scene(PAIR, born=born, now=NOW + 1), hold, POLICY)
+    assert [intent.asked_at for intent in intents if isinstance(intent, Open)] == [NOW]
+    _, intents = gates.step(a_scene(PAIR, born=born, now=NOW + 1), Hold(), POLICY)
+    assert [intent.asked_at for intent in intents if isinstance(intent, Open)] == [NOW - 500]
 
 
 def test_a_gang_that_can_be_no_gang_is_told_and_not_asked_for():
