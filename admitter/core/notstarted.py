@@ -1,11 +1,12 @@
 """The condition `muster.dev/NotStarted`: a pod that we let go and no container of which has started yet.
 
-In: a pod, how many of its Job have failed under the condition, a bound. Out: whether the condition goes on before the pod is let go, and whether it has
+In: a pod, how many of its Job have failed under the condition or still may, a bound. Out: whether the condition goes on before the pod is let go, and whether it has
 to say now that a container has started.
 
 A Job's `podFailurePolicy` can ignore a failure by it, so that a kubelet's refusal spends no retry. Invariant: of one Job at
 most `limit` failures are ignored: past that its pods go without the condition, and the Job's own backoffLimit counts. The
-failed pods themselves are the count, so that no leader forgets it. Only a Job's pods carry it: nobody else has such a policy.
+pods themselves are the count, so that no leader forgets it; one that carries the condition counts before it fails, since
+pods that are let go together can all fail together. Only a Job's pods carry it: nobody else has such a policy.
 """
 
 from admitter.core import strikes
@@ -27,14 +28,14 @@ def job_of(pod: KubePod) -> str:
     return owner.uid if owner is not None and owner.kind == "Job" else ""
 
 
-def is_ignored(pod: KubePod) -> bool:
-    """Return whether a pod has failed under the condition, as far as its Job can see."""
-    return pod.phase is kube.PodPhase.FAILED and is_marked(pod)
+def counts(pod: KubePod) -> bool:
+    """Return whether a pod has failed under the condition, as far as its Job can see, or still may."""
+    return is_marked(pod) and pod.phase is not kube.PodPhase.SUCCEEDED
 
 
-def wants_mark(pod: KubePod, ignored: int, limit: int) -> bool:
-    """Return whether a pod gets the condition before it is let go; so many of its Job have been ignored."""
-    return bool(job_of(pod)) and not is_marked(pod) and ignored < limit
+def wants_mark(pod: KubePod, others: int, limit: int) -> bool:
+    """Return whether a pod gets the condition before it is let go; so many others of its Job count."""
+    return bool(job_of(pod)) and not is_marked(pod) and others < limit
 
 
 def is_over(pod: KubePod) -> bool:

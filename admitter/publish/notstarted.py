@@ -35,18 +35,24 @@ class NotStarted:
         """`term` is the present one, 0 for a standby; `limit` as --not-started-limit, 0: no pod is marked."""
         self._conditions, self._cluster, self._term, self._limit = conditions, cluster, term, limit
         self._over: set[str] = set()
-        """UIDs of marked pods that have started."""
-        self._ignored: dict[str, set[str]] = {}
-        """UID of a Job -> UIDs of its pods that have failed under the condition."""
+        """UIDs of marked pods that have started, in the present term."""
+        self._over_term = 0
+        self._counted: dict[str, set[str]] = {}
+        """UID of a Job -> UIDs of its pods that have failed under the condition, or still may."""
         cluster.listen(self._take)
 
     async def mark(self, pod: KubePod, term: int) -> bool:
         """Put the condition on a pod that is to be let go; return whether it must be looked at again first."""
-        ignored = len(self._ignored.get(notstarted.job_of(pod), ()))
-        if not notstarted.wants_mark(pod, ignored, self._limit):
+        job = notstarted.job_of(pod)
+        others = self._counted.get(job, set()) - {pod.uid}
+        if not notstarted.wants_mark(pod, len(others), self._limit):
             return False
+        # Before the request, and not after: others of the Job are on their way beside it.
+        self._counted.setdefault(job, set()).add(pod.uid)
         words = "let go, and no container of it has started"
         outcome, detail = await self._conditions.set(pod, labels.NOT_STARTED, "True", notstarted.AWAITS, words, term)
+        if outcome is not Outcome.DONE:
+            self._uncount(job, pod.uid)
         if outcome in (Outcome.REFUSED, Outcome.INVALID):
             _LOG.warning("a pod is let go without its condition", pod=pod.full_name, detail=detail)
             return False
@@ -56,20 +62,28 @@ class NotStarted:
     def _take(self, changes: Changes) -> None:
         for change in changes.pods:
             before, after = change.before, change.after
-            if after is not None and notstarted.is_over(after):
+            if after is not None and self._over_term and notstarted.is_over(after):
                 self._over.add(after.uid)
-            if after is not None and notstarted.is_ignored(after):
-                self._ignored.setdefault(notstarted.job_of(after), set()).add(after.uid)
-            elif before is not None and (job := notstarted.job_of(before)) in self._ignored:
-                self._ignored[job].discard(before.uid)
-                if not self._ignored[job]:
-                    del self._ignored[job]
+            if after is not None and notstarted.counts(after):
+                self._counted.setdefault(notstarted.job_of(after), set()).add(after.uid)
+            elif before is not None and (after is None or notstarted.counts(before)):
+                self._uncount(notstarted.job_of(before), before.uid)
+
+    def _uncount(self, job: str, uid: str) -> None:
+        mine = self._counted.get(job, set())
+        mine.discard(uid)
+        if not mine:
+            self._counted.pop(job, None)
 
     async def run(self) -> None:
         """Say of marked pods that they have started, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             term = self._term()
+            if term != self._over_term:
+                # A standby remembers nothing; the pods do.
+                found = self._cluster.pods().values() if term else ()
+                self._over, self._over_term = {pod.uid for pod in found if notstarted.is_over(pod)}, term
             if term:
                 some = sorted(self._over)[:AT_ONCE]
                 self._over.difference_update(some)

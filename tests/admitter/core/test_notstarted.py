@@ -32,11 +32,13 @@ def test_a_jobs_pod_is_marked_until_enough_were_ignored(pod, ignored, limit, wan
     assert notstarted.wants_mark(pod, ignored, limit) is wants
 
 
-def test_a_refused_pod_counts_and_one_that_started_does_not():
-    assert notstarted.is_ignored(marked(rejected(a_job_pod(0), "n1")))
-    assert not notstarted.is_ignored(rejected(a_job_pod(0), "n1"))
+def test_a_pod_counts_from_its_mark_on_until_it_has_started():
+    assert notstarted.counts(marked(rejected(a_job_pod(0), "n1")))
+    assert notstarted.counts(marked(a_job_pod(0))), "it may still be refused"
+    assert not notstarted.counts(rejected(a_job_pod(0), "n1"))
     ended = dataclasses.replace(MARK, status="False")
-    assert not notstarted.is_ignored(dataclasses.replace(rejected(a_job_pod(0), "n1"), conditions=(ended,)))
+    assert not notstarted.counts(dataclasses.replace(rejected(a_job_pod(0), "n1"), conditions=(ended,)))
+    assert not notstarted.counts(marked(a_job_pod(0), phase=kube.PodPhase.SUCCEEDED))
 
 
 def test_it_is_over_when_a_container_has_started():
