@@ -4,7 +4,7 @@ In: the book of the present term, views, answers of warmers. Out: a WarmList to 
 another than the last.
 
 Invariants: only a leader tells, under its term; a node that is told nothing more is told so, with an empty list. A pull
-secret is in the list of the one node that is asked, while it is asked.
+secret is in the list of the one node that is asked, while it is asked; who leads no more keeps none.
 
 Not here: any rule (core/readiness.py, likely.py, hints.py).
 """
@@ -33,6 +33,8 @@ PAUSE_SECONDS = 0.05
 LOOK_SECONDS = 1.0
 HINT_SECONDS = 2.0
 """Between two plans: likely places cost a search each."""
+PULL_SECONDS = 10.0
+"""The first answer in so long brings the next plan forward: what images are is what a first plan lacks."""
 TAG_SECONDS = 600.0
 """Between two looks at where a hinted tag points (images.md section 10)."""
 
@@ -72,15 +74,17 @@ class WarmLoop:
         self._secrets = secrets
         self._news = asyncio.Event()
         self._hints = hints.NOTHING
-        self._hinted_at = float("-inf")
+        self._hinted_at = self._pulled_at = float("-inf")
         self._sent: dict[str, WarmList] = {}
         self._term = 0
         images.note = self._news.set
 
     def hear(self, node: str, answers: tuple[Answer, ...]) -> None:
         """Take what a node's warmer says."""
-        if self._images.answered(node, answers, self._clock.monotonic()):
-            self._hinted_at = float("-inf")
+        now = self._clock.monotonic()
+        if self._images.answered(node, answers, now):
+            if now - self._pulled_at >= PULL_SECONDS:
+                self._pulled_at, self._hinted_at = now, float("-inf")
             self._news.set()
             self._wake_queue()
 
@@ -108,6 +112,9 @@ class WarmLoop:
         book, now = self._book(), self._clock.monotonic()
         if book is None or not self._guard.may_write(book.terms.term):
             self._sent.clear()
+            self._images.stand_by()
+            if self._secrets is not None:
+                self._secrets.want({})
             return
         if book.terms.term != self._term:
             self._term, self._hints = book.terms.term, hints.NOTHING

@@ -99,6 +99,12 @@ class Readiness:
         self.held = {name: place for name, place in self.held.items() if name in names}
         self._gone = {name: gone for name, gone in self._gone.items() if name in names}
 
+    def stand_by(self) -> None:
+        """Forget gangs, and what their secrets hold: another admitter has them."""
+        self.secrets = {}
+        self._asked.clear()
+        self.forget(())
+
     def judge(self, gang: Gang, grant: Grant, now: float) -> Explanation | None:
         """Return why a gang with a place may not be let go yet; None: it may."""
         nodes = tuple(sorted({place.node for place in grant.placements}))
