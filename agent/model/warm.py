@@ -204,7 +204,7 @@ class StoreFacts:
     leases: tuple[Lease, ...] = ()
     """Only ours."""
     elsewhere: Mapping[str, Mapping[str, Snapshot]] = codec.mapping()
-    """The same as `snapshots` in the other snapshotters that pods of this node can use."""
+    """The same as `snapshots` in the other snapshotters that pods of this node can use; one that is not here is not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,7 +186,7 @@ class Estate:
             tags=self._tags(),
             unverified=unverified,
         )
-        return warmreport.report(known, self._store(disk), str(self._platform), now)
+        return warmreport.report(known, self._store(disk, facts), str(self._platform), now)
 
     async def others(self, facts: StoreFacts) -> dict[str, Image]:
         """Return what the runtime lists, by name."""
@@ -208,10 +208,13 @@ class Estate:
                     observed_at=resolution.observed_at,
                 )
 
-    def _store(self, disk: DiskReading) -> ImageStore:
+    def _store(self, disk: DiskReading, facts: StoreFacts) -> ImageStore:
+        # Without its handler nobody takes a snapshotter that cannot be read for an empty one. Without the empty name's,
+        # a pod of no RuntimeClass would be taken for one of our own snapshotter.
+        seen = {self._config.snapshotter, *facts.elsewhere}
         return ImageStore(
             runtime_version=self.abilities.version,
-            handlers=self.abilities.handlers,
+            handlers={name: its for name, its in self.abilities.handlers.items() if not name or its in seen},
             snapshotter=self._config.snapshotter,
             leaked_bytes=self.leaked_bytes,
             download_bytes_per_second=_rate(self.rates, PullState.DOWNLOADING),

@@ -5,17 +5,28 @@ In: containerd. Out: StoreFacts, and the Image behind any digest whose manifest 
 Why whole lists: five calls show every image of the node, where one image alone took 16 (images.md section 2). An image
 behind a digest never changes, so it is read once.
 
+Invariant: another snapshotter that fails or hangs, a program of its own, hides nothing but what it has itself: it is left
+out, which is not known, not empty.
+
 Not here: what the facts mean (core/warmth.py).
 """
 
 import asyncio
 import collections
+import logging
+import time
+from collections.abc import Mapping
 
 from agent.core import warmmanifest
-from agent.model.warm import Descriptor, Image, Platform, Reason, Refused, StoreFacts
+from agent.model.warm import Descriptor, Image, Platform, Reason, Refused, Snapshot, StoreFacts
 from agent.warmer.client import CallFailed, Client
 from agent.warmer.lazy import Lazy
 
+_log = logging.getLogger("muster.warmer")
+
+ELSEWHERE_SECONDS = 2.0
+"""Pulls are watched by looks like these, and their own snapshotter answers in milliseconds (images.md section 2)."""
+AWAY_SECONDS = 10.0
 MAX_KNOWN = 4096
 """Images remembered; the eldest goes first."""
 
@@ -27,6 +38,7 @@ class Survey:
         self._runtime, self._platform, self._snapshotter, self._lazy = runtime, platform, snapshotter, lazy
         self.elsewhere: frozenset[str] = frozenset()
         """Snapshotters to look at besides; whoever learns of them sets it."""
+        self._away_until: dict[str, float] = {}
         self._known: collections.OrderedDict[str, Image] = collections.OrderedDict()
 
     async def read(self) -> StoreFacts:
@@ -38,15 +50,32 @@ class Survey:
             self._runtime.list_snapshots(self._snapshotter),
             self._runtime.list_leases(),
         )
-        elsewhere = {name: await self._runtime.list_snapshots(name) for name in sorted(self.elsewhere)}
         return StoreFacts(
-            elsewhere=elsewhere,
+            elsewhere=await self._look_elsewhere(),
             blobs=blobs,
             ingests=ingests,
             snapshots=self._lazy.shown(snapshots),
             records=records,
             leases=leases,
         )
+
+    async def _look_elsewhere(self) -> dict[str, Mapping[str, Snapshot]]:
+        names = [name for name in sorted(self.elsewhere) if self._away_until.get(name, 0.0) <= time.monotonic()]
+        found = await asyncio.gather(*(self._list_elsewhere(name) for name in names))
+        return {name: snapshots for name, snapshots in zip(names, found, strict=True) if snapshots is not None}
+
+    async def _list_elsewhere(self, name: str) -> Mapping[str, Snapshot] | None:
+        """Return the snapshots of another snapshotter; None: it does not say, and is left alone for a while."""
+        try:
+            async with asyncio.timeout(ELSEWHERE_SECONDS):
+                found = await self._runtime.list_snapshots(name)
+        except (CallFailed, TimeoutError) as error:
+            if name not in self._away_until:
+                _log.warning("what snapshotter %s has is not known: %s", name, str(error)[:200] or "no answer")
+            self._away_until[name] = time.monotonic() + AWAY_SECONDS
+            return None
+        self._away_until.pop(name, None)
+        return found
 
     def remember(self, image: Image) -> None:
         """Know an image by what a tag points at."""
