@@ -4,7 +4,7 @@ Out: one small JSON file: the core's History, the start counter of the epoch, th
 replaced, the leases held. In: the same file at the next start, the only thing of ours that we read back (design.md section 2).
 
 Invariant: nothing here raises and nothing here stops the agent. A file of another boot, a broken one and a missing one
-read alike as "no evidence"; a broken one is said in the log. The start counter rises with every start of a boot, also when the
+read alike as "no evidence"; a broken one is said in the log. Leases that the feed could not tell cost themselves, not the rest. The start counter rises with every start of a boot, also when the
 file was lost: it is never below the milliseconds since boot, by the clock that only moves forward. Otherwise an admitter
 would go on believing the agent that was there before.
 
@@ -20,7 +20,8 @@ import structlog
 
 from agent.model.history import History
 from agent.model.lease import HeldLeases
-from muster.model import codec, jsonform
+from muster.model import codec, jsonform, pbform
+from muster.pb.muster.v1 import feed_pb2
 
 _LOG = structlog.get_logger(__name__)
 
@@ -28,6 +29,8 @@ SCHEMA = "muster.evidence/v1"
 FILE_NAME = "evidence.json"
 MAX_BYTES = 4 * 1024 * 1024
 """History is bounded (agent.model.history); this is far above it."""
+_MAX_COUNTER = 2**63
+"""Starts and GPUs beyond it were never counted; the wire's fields end a little above."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +92,11 @@ class EvidenceFile:
             if self._path.stat().st_size > MAX_BYTES:
                 raise codec.Malformed(str(self._path), f"has more than {MAX_BYTES} bytes")
             evidence = jsonform.from_json(Evidence, json.loads(self._path.read_bytes()))
-            if evidence.schema != SCHEMA or evidence.start_counter < 0:
+            if evidence.schema != SCHEMA or not _is_count(evidence.start_counter, evidence.learned_gpus):
                 raise codec.Malformed(str(self._path), f"is not {SCHEMA}")
+            evidence = dataclasses.replace(evidence, leases=self._sound(evidence.leases))
+            # JSON can spell texts that nothing can be told in: halves of surrogate pairs.
+            json.dumps(jsonform.to_json(evidence), ensure_ascii=False).encode()
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
@@ -100,6 +106,19 @@ class EvidenceFile:
             _LOG.info("evidence is of an earlier boot and ignored", path=str(self._path))
             return None
         return evidence
+
+    def _sound(self, leases: HeldLeases) -> HeldLeases:
+        """Return the leases, or none where the feed has no place for their numbers: it would end at every start."""
+        try:
+            pbform.fill(feed_pb2.LeaseSet(), leases)
+        except ValueError as error:
+            _LOG.error("the leases in the evidence are ignored", path=str(self._path), error=str(error)[:200])
+            return HeldLeases()
+        return leases
+
+
+def _is_count(*numbers: int) -> bool:
+    return all(0 <= number < _MAX_COUNTER for number in numbers)
 
 
 def read_boot_id(path: pathlib.Path) -> str:

@@ -3,6 +3,7 @@
 import datetime
 import json
 
+import grpc
 import hypothesis
 import hypothesis.strategies as st
 import pytest
@@ -11,7 +12,7 @@ import structlog.testing
 from agent.model.history import Evidence as Hit
 from agent.model.history import History
 from agent.model.lease import HeldLease, HeldLeases
-from agent.publish import evidence
+from agent.publish import evidence, feed
 
 NOW = datetime.datetime(2026, 12, 1, 10, tzinfo=datetime.UTC)
 HISTORY = History(started=True, boot_id="b1", evidence=(Hit(key="B2|nvidia.com/gpu|", since=NOW, samples=2),))
@@ -61,6 +62,46 @@ def test_no_content_raises(tmp_path_factory, content):
     (folder / evidence.FILE_NAME).write_bytes(content)
     with structlog.testing.capture_logs():
         assert evidence.EvidenceFile(folder, "b1").start(1.0).start_counter == 1000
+
+
+NUMBERS = st.one_of(
+    st.integers(-2, 2), st.integers(-(2**70), 2**70), st.floats(), st.booleans(), st.none(), st.text(max_size=2)
+)
+LEASE = {"id": "l1", "gang": "ml/train", "resource": "nvidia.com/gpu", "units": 8}
+
+
+@pytest.mark.parametrize(
+    "leases",
+    [{"term": -1}, {"term": 2**70}, {"term": 3, "leases": [{**LEASE, "units": 2**70}]},
+     {"term": 3, "leases": [{**LEASE, "id": "\ud800"}]}]
+)  # fmt: skip
+def test_leases_that_the_wire_cannot_carry_cost_only_themselves(tmp_path, leases):
+    """They made the feed fail at every start until the next boot."""
+    file = evidence.EvidenceFile(tmp_path, "b1")
+    kept = evidence.dataclasses.replace(file.start(1.0), history=HISTORY, learned_gpus=8)
+    file.keep(kept)
+    stored = json.loads((tmp_path / evidence.FILE_NAME).read_text())
+    (tmp_path / evidence.FILE_NAME).write_text(json.dumps({**stored, "leases": leases}))
+    with structlog.testing.capture_logs() as logs:
+        found = evidence.EvidenceFile(tmp_path, "b1").start(1.0)
+    assert found == evidence.dataclasses.replace(kept, start_counter=kept.start_counter + 1)
+    assert [line["event"] for line in logs] == ["the leases in the evidence are ignored"]
+
+
+@hypothesis.given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.text(st.characters(categories=("Cs", "L")), max_size=3))
+def test_whatever_the_numbers_are_the_feed_begins(tmp_path_factory, term, units, counter, learned, text):
+    """Each is JSON, so that the file is one of ours by its form."""
+    folder = tmp_path_factory.mktemp("evidence")
+    leases = {"term": term, "leases": [{**LEASE, "units": units, "id": text}]}
+    content = {"schema": evidence.SCHEMA, "boot_id": "b1", "start_counter": counter, "learned_gpus": learned}
+    (folder / evidence.FILE_NAME).write_text(json.dumps({**content, "leases": leases}))
+    with structlog.testing.capture_logs():
+        began = evidence.EvidenceFile(folder, "b1").start(1.0)
+    hello = feed.Hello(node="n1", boot_id="b1", start_counter=began.start_counter, version="1")
+    credentials = grpc.ssl_channel_credentials
+    publisher = feed.FeedPublisher(addresses=(), credentials=credentials, hello=hello, held=began.leases)
+    assert publisher.hello().hello.start_counter == began.start_counter
+    assert 0 <= began.learned_gpus < 2**63
 
 
 LEASES = st.builds(
