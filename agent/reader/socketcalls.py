@@ -71,12 +71,20 @@ class SocketCalls:
             await asyncio.sleep(self._period)
 
     async def ask_all(self) -> None:
-        """Ask every socket that is there, once."""
+        """Ask every socket that is there, once; never raises."""
         try:
-            listing = await self._look()
+            await self._ask_listed(await self._look())
         except (OSError, workers.Overdue) as error:
             _log.warning("the kubelet's folders could not be listed: %r", error)
-            return
+        except Exception as error:  # noqa: BLE001 -- nobody watches this task, and answers that no round renews would stand for ever
+            _log.exception("the sockets could not be asked")
+            failed = Unknown(type(error).__name__, str(error)[:200])
+            self._answers = {
+                path: dataclasses.replace(answer, answering=failed, has_preferred_allocation=failed)
+                for path, answer in self._answers.items()
+            }
+
+    async def _ask_listed(self, listing: sockets.Listing) -> None:
         plugins = (*sockets.known(listing.plugins), *listing.elsewhere)
         asked = [self._ask(socket, _ask_plugin) for socket in plugins]
         asked += [self._ask(socket, _ask_driver) for socket in sockets.known(listing.drivers)]

@@ -99,9 +99,12 @@ def read_connected(proc_root: pathlib.Path, kubelets: Iterable[int]) -> Reading[
 def _read_table(path: pathlib.Path) -> Reading[list[str]]:
     try:
         with path.open("rb") as file:
-            return Known(file.read(_LARGEST_TABLE_BYTES).decode(errors="replace").splitlines())
+            table = file.read(_LARGEST_TABLE_BYTES + 1)
     except OSError as error:
         return Unknown("Unreadable", str(error))
+    if len(table) > _LARGEST_TABLE_BYTES:
+        return Unknown("TooLarge", f"{path} has more than {_LARGEST_TABLE_BYTES} bytes")
+    return Known(table.decode(errors="replace").splitlines())
 
 
 def _has_connected(lines: list[str]) -> bool:
@@ -155,8 +158,17 @@ def _sockets(folder: pathlib.Path, *, follow: bool) -> Iterator[Socket]:
             continue  # Gone since it was listed.
         if stat.S_ISDIR(status.st_mode) and follow:
             yield from _sockets(pathlib.Path(entry.path), follow=False)
-        elif entry.name.endswith(".sock"):
+        elif entry.name.endswith(".sock") and _is_text(entry.path):
             yield Socket(path=pathlib.Path(entry.path), inode=status.st_ino, changed_ns=status.st_ctime_ns)
+
+
+def _is_text(path: str) -> bool:
+    """False for a name of bytes that are no UTF-8: neither gRPC nor an answer of ours can carry it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def known(reading: Reading[tuple[Socket, ...]]) -> tuple[Socket, ...]:

@@ -209,6 +209,33 @@ async def test_folders_that_hang_leave_the_old_answers(host, asked):
     await server.stop(None)
 
 
+async def test_a_round_that_fails_leaves_no_old_answer_and_the_next_one_decides(host, asked):
+    """Nobody watches the task: the rounds go on, and what was said before is no longer called current."""
+    server = await fakes.serve(fakes.Driver("gpu.nvidia.com"), host / "plugins_registry/gpu.nvidia.com-reg.sock")
+    assert await asked.drivers() == {"gpu.nvidia.com": Known(True)}
+    look = asked.calls._look
+
+    async def broken():
+        raise UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed")
+
+    asked.calls._look = broken
+    assert {name: reason(found) for name, found in (await asked.drivers()).items()} == {
+        "gpu.nvidia.com": "UnicodeEncodeError"
+    }
+    asked.calls._look = look
+    assert await asked.drivers() == {"gpu.nvidia.com": Known(True)}
+    await server.stop(None)
+
+
+async def test_a_name_that_no_text_can_hold_does_not_end_the_rounds(host, asked):
+    """A file's name is bytes; the driver beside it is asked all the same."""
+    server = await fakes.serve(fakes.Driver("gpu.nvidia.com"), host / "plugins_registry/gpu.nvidia.com-reg.sock")
+    for name in (b"\xff.sock", b"\xff-reg.sock"):
+        (host / "plugins_registry" / os.fsdecode(name)).touch()
+    assert await asked.drivers() == {"gpu.nvidia.com": Known(True)}
+    await server.stop(None)
+
+
 async def test_the_reader_tells_all_of_it(host):
     """One real reader process, real sockets: who is there, who answers, what a plugin prefers, where another one serves."""
     async with contextlib.AsyncExitStack() as stack:

@@ -179,3 +179,13 @@ def test_only_a_stream_to_a_plugin_of_ours_counts(tmp_path, line, is_ours):
 def test_without_a_kubelet_or_its_table_nothing_is_known(tmp_path):
     assert reason(sockets.read_connected(tmp_path, ())) == "NotFound"
     assert reason(sockets.read_connected(pathlib.Path(tmp_path), (7,))) == "Unreadable"
+
+
+def test_a_table_that_was_cut_denies_nothing(tmp_path, monkeypatch):
+    """The kubelet's stream may stand behind the end: on a node with very many sockets nobody lost its plugin."""
+    table = tmp_path / "7/net/unix"
+    table.parent.mkdir(parents=True)
+    table.write_text("x" * 100)
+    assert sockets.read_connected(tmp_path, (7,)) == Known(False)
+    monkeypatch.setattr(sockets, "_LARGEST_TABLE_BYTES", 99)
+    assert reason(sockets.read_connected(tmp_path, (7,))) == "TooLarge"
