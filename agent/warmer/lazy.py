@@ -32,6 +32,8 @@ _log = logging.getLogger("muster.warmer")
 LOOK_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 """A daemon that is stuck, or waits for a registry that is."""
+LOOKS_AT_ONCE = 8
+"""A daemon that hangs has each of its layers waited for once: with 50 layers that is 4 min, and 25 one by one."""
 PROBE_SECONDS = 60.0
 """Between two looks whether a layer can really be read."""
 RETRY_SECONDS = 60.0
@@ -113,29 +115,30 @@ class Lazy:
         """Look, and read, until cancelled. `changed` hears of everything new."""
         while True:
             self._wake.clear()
-            before = [(layer.fetched, layer.problem) for layer in self._layers.values()]
             for image in self._mounted:
-                await self._guarded(self._learn(image), *self._remote(image))
-            for layer in tuple(self._layers.values()):
-                await self._guarded(self._look(layer, is_busy), layer)
+                await self._guarded(self._learn(image), changed, *self._remote(image))
+            slots = asyncio.Semaphore(LOOKS_AT_ONCE)
+            looks = [self._guarded(self._look(each, slots, is_busy), changed, each) for each in self._layers.values()]
+            await asyncio.gather(*looks)
             unread = self._unread()
             if unread is not None and not is_busy():
-                await self._guarded(self._read(unread, is_busy), unread)
-            if before != [(layer.fetched, layer.problem) for layer in self._layers.values()]:
-                changed()
+                await self._guarded(self._read(unread, is_busy), changed, unread)
             if self._unread() is None or is_busy():
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._wake.wait()
 
-    async def _guarded(self, work: Awaitable[None], *layers: _Layer) -> None:
-        """Do one thing for some layers; a fault of ours in it makes them broken, and ends nothing else."""
+    async def _guarded(self, work: Awaitable[None], changed: Callable[[], None], *layers: _Layer) -> None:
+        """Do one thing for some layers, and tell; a fault of ours in it makes them broken, and ends nothing else."""
+        before = [(layer.fetched, layer.problem) for layer in layers]
         try:
             await work
         except Exception as error:  # noqa: BLE001 -- one image must not end the warmer for all others
             _log.error("a lazily mounted image cannot be looked at, by a fault of ours", exc_info=error)
             for layer in layers:
                 self._fail(layer, error)
+        if before != [(layer.fetched, layer.problem) for layer in layers]:
+            changed()
 
     def _remote(self, image: Image) -> tuple[_Layer, ...]:
         """Return the layers of an image that lie elsewhere; where they are mounted may not be known yet."""
@@ -182,20 +185,21 @@ class Lazy:
             if layer is not None and layer.folder is None:
                 layer.folder, layer.read_problem = pathlib.Path(folder), ""
 
-    async def _look(self, layer: _Layer, is_busy: Callable[[], bool]) -> None:
+    async def _look(self, layer: _Layer, slots: asyncio.Semaphore, is_busy: Callable[[], bool]) -> None:
         """Read what a layer says of itself, and now and then a file of it, which may ask its registry."""
         folder = layer.folder
         if folder is None:
             return
         try:
-            share = warmlazy.parse(await layer.thread.run(lambda: lazyfiles.state(folder), ANSWER_SECONDS))
-            if share is not None:
-                layer.fetched = share.fraction
-                layer.said = share.error if share.error != layer.forgiven else ""
-            if self._monotonic() >= layer.probe_at and not is_busy():
-                layer.probe_at = self._monotonic() + PROBE_SECONDS
-                await layer.thread.run(functools.partial(lazyfiles.probe, folder, layer.place), ANSWER_SECONDS)
-                layer.read_problem = ""
+            async with slots:
+                share = warmlazy.parse(await layer.thread.run(lambda: lazyfiles.state(folder), ANSWER_SECONDS))
+                if share is not None:
+                    layer.fetched = share.fraction
+                    layer.said = share.error if share.error != layer.forgiven else ""
+                if self._monotonic() >= layer.probe_at and not is_busy():
+                    layer.probe_at = self._monotonic() + PROBE_SECONDS
+                    await layer.thread.run(functools.partial(lazyfiles.probe, folder, layer.place), ANSWER_SECONDS)
+                    layer.read_problem = ""
         except FileNotFoundError:
             layer.fetched = None  # Not to be seen from here, or not stargz.
         except OSError as error:
