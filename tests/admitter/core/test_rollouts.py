@@ -97,3 +97,12 @@ def test_it_is_told_and_keeps_no_place_for_itself():
     (standing,) = (intent.standing for intent in intents if isinstance(intent, Stand))
     assert told.reason == HoldReason.SELF_BLOCKED
     assert not standing.may_reserve
+
+
+def test_a_rollout_is_gone_through_once_a_look_however_many_wait():
+    asked = []
+    holdings = rollouts.Holdings(lambda whose: asked.append(whose) or [a_replica("old", "a", "n1")])
+    said = {rollouts.self_blocked([a_replica(f"new-{index}", "b")], holdings, GPU, 8) for index in range(50)}
+    assert (len(said), asked) == (1, [WEB])
+    assert rollouts.self_blocked([a_replica("newer", "c")], holdings, GPU, 8)
+    assert asked == [WEB, WEB], "another revision has other older pods"

@@ -1,0 +1,165 @@
+"""The gate adapter's loop: what is held is looked at by the clock, however much goes on elsewhere in the cluster."""
+
+import asyncio
+import contextlib
+import dataclasses
+
+import pytest
+
+from admitter import gateloop
+from admitter.core import strikes
+from admitter.model.cluster import Changes, PodChange
+from admitter.model.group import Workloads
+from admitter.model.hold import Hold, Replan, Strike
+from admitter.model.record import GangState
+from muster.model import labels
+from tests.admitter.clusters import TAKEN
+from tests.admitter.gatescenes import NOW, POLICY, a_record
+from tests.admitter.grouppods import a_job, a_job_pod, a_pod
+
+JOB = a_job(parallelism=2, completions=2)
+KEY = "team-a/job.train"
+
+
+class Town:
+    """A cluster, the queue, the clock and whoever carries out what is wanted."""
+
+    is_synced, term = True, 1
+
+    def __init__(self):
+        self.stored, self.records, self.now = {}, {}, NOW
+        self.news = asyncio.Semaphore(0)
+        self.released, self.replanned, self.looks = [], asyncio.Event(), 0
+
+    # -- the cluster
+
+    def listen(self, listener):
+        self.tell = listener
+
+    def pods(self):
+        return self.stored
+
+    def pod(self, uid):
+        return self.stored.get(uid)
+
+    def becomes(self, pod):
+        before = self.stored.get(pod.uid)
+        self.stored[pod.uid] = pod
+        self.tell(Changes(pods=(PodChange(before=before, after=pod),)))
+
+    def workloads(self):
+        return Workloads(jobs={JOB.uid: JOB})
+
+    # -- the queue
+
+    def open(self, gang, owner, asked_at=None):
+        self.records[gang.full_name] = a_record(gang, nodes=("n1", "n2"))
+        self.news.release()
+        return self
+
+    async def next(self):
+        await self.news.acquire()
+        return self.records[KEY]
+
+    def record(self, key):
+        return self.records.get(key)
+
+    def requests_of_leases(self):
+        return {}
+
+    def __getattr__(self, name):
+        if name in ("join", "leave", "stand", "close", "begin", "say"):
+            return lambda *_, **__: None
+        raise AttributeError(name)
+
+    def end(self, attachment, detail, *, has_run=True):
+        self.records = {key: dataclasses.replace(each, state=GangState.ENDED) for key, each in self.records.items()}
+
+    # -- the guard and the clock
+
+    def may_write(self, term):
+        return True
+
+    def monotonic(self):
+        return self.now
+
+    def utc(self):
+        return TAKEN
+
+    # -- who carries it out
+
+    def is_busy(self, uid):
+        return False
+
+    def release(self, release, term, maker, still, refused):
+        assert still()
+        assert maker == JOB.uid
+        self.released.append(release)
+
+    def replan(self, replan, namespace, term, fresh):
+        assert isinstance(replan, Replan)
+        self.replanned.set()
+
+    def resume_suspended(self, workloads, term, waiting):
+        self.looks += 1
+
+
+@contextlib.asynccontextmanager
+async def a_loop():
+    """A loop that runs beside a cluster in which there is never a moment's peace."""
+    town = Town()
+    loop = gateloop.GateLoop(
+        desk=town, cluster=town, objects=town, issuer=town, guard=town, clock=town, policy=POLICY, tell=lambda _: None
+    )
+
+    async def churn():
+        for number in range(1_000_000):
+            town.becomes(a_pod("stranger", labels={}, annotations={}, gates=(), resource_version=str(number)))
+            await asyncio.sleep(0.01)
+
+    tasks = [asyncio.create_task(loop.run()), asyncio.create_task(churn())]
+    yield town, loop
+    for task in tasks:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(holds):
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 -- what is waited for tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_patience_runs_out_in_a_cluster_that_never_rests():
+    async with a_loop() as (town, _):
+        for index in range(2):
+            town.becomes(a_job_pod(index))
+        await until(lambda: {each.uid for each in town.released} == {"uid-train-0", "uid-train-1"})
+        for index in range(2):
+            town.becomes(a_job_pod(index, gates=(), annotations={labels.LEASE.full: "t1-1"}))
+        town.now += POLICY.bind_patience_seconds + 1
+        async with asyncio.timeout(30):
+            await town.replanned.wait()
+
+
+async def test_everything_is_looked_at_by_the_clock_and_not_with_every_change():
+    async with a_loop() as (town, _):
+        await until(lambda: town.looks == 1)
+        await asyncio.sleep(0.3)
+        assert town.looks == 1
+        town.now += gateloop.LOOK_SECONDS
+        await until(lambda: town.looks == 2)
+
+
+@pytest.mark.parametrize("request_id", ["", "pods-1"], ids=["given back", "ended by the queue"])
+async def test_a_gang_that_is_gone_is_forgotten_with_its_strikes(request_id):
+    async with a_loop() as (town, loop):
+        struck = strikes.struck(Hold(request_id=request_id), POLICY, NOW, [Strike(party="p", reason="r", detail="d")])
+        await until(lambda: town.looks == 1)
+        loop._holds[KEY] = struck
+        town.now += gateloop.LOOK_SECONDS
+        await until(lambda: town.looks == 2)
+        assert loop._holds[KEY] == dataclasses.replace(struck, request_id="", blamed=frozenset())
+        town.now += POLICY.strike_memory_seconds + 1
+        await until(lambda: KEY not in loop._holds)
