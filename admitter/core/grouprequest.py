@@ -128,7 +128,13 @@ def _content(pods: Sequence[KubePod], handlers: Mapping[str, str]) -> Content:
         images=tuple(sorted(images)[: request.MAX_IMAGES]),
         handler=handlers.get(name) if name else "",
         pull_secrets=tuple(sorted(secrets)),
+        unpulled=tuple(sorted(set.intersection(*(_unpulled(pod, images) for pod in pods)))),
     )
+
+
+def _unpulled(pod: KubePod, images: set[str]) -> set[str]:
+    """Return the images that a pod does not have pulled, those among them that it does not name."""
+    return images - {*pod.images, *pod.init_images} | set(pod.unpulled_images)
 
 
 def max_runtime_seconds(text: str) -> float | None:

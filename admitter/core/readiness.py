@@ -161,8 +161,8 @@ class Readiness:
 
     def _holds(self, name: str, heard: _Heard, content: Collection[Content], nodes: Iterable[str]) -> bool:
         """Return whether the registry would tell the pods the same: some hide from strangers what they have."""
-        mine = [each for each in content if name in map(imagename.full, each.images)]
-        if not _is_gone(heard) or (not heard.with_secret and any(each.pull_secrets for each in mine)):
+        mine = [each for each in content if name in map(imagename.full, set(each.images).difference(each.unpulled))]
+        if not mine or not _is_gone(heard) or (not heard.with_secret and any(each.pull_secrets for each in mine)):
             return False
         return not any(self.starts.has(node, each, name) for node in nodes for each in mine)
 

@@ -142,6 +142,8 @@ class KubePod:
     """Of its app containers, as the spec names them."""
     init_images: tuple[str, ...] = ()
     """Of its init containers and sidecars."""
+    unpulled_images: tuple[str, ...] = ()
+    """Those that every container that names them wants never pulled, sorted."""
     runtime_class: str = ""
     pull_secrets: tuple[str, ...] = ()
     """Names of its image pull secrets, sorted."""

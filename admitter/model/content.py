@@ -15,6 +15,8 @@ class Content:
     """Of the RuntimeClass; empty: the node's default; None: the pods name a class that nobody has."""
     pull_secrets: tuple[str, ...] = ()
     """Names, in the gang's namespace."""
+    unpulled: tuple[str, ...] = ()
+    """Of the images those that no container has pulled: `imagePullPolicy: Never`."""
 
 
 NOTHING = Content()

@@ -80,6 +80,7 @@ def pod(item: core.Pod, shared: Shared) -> KubePod | None:
         containers=tuple(_containers(spec, status, shared)),
         images=shared.value(tuple(container.image or "" for container in spec.containers)),
         init_images=shared.value(tuple(container.image or "" for container in spec.initContainers or ())),
+        unpulled_images=shared.value(_unpulled(spec)),
         runtime_class=shared.text(spec.runtimeClassName),
         pull_secrets=shared.value(tuple(sorted(each.name or "" for each in spec.imagePullSecrets or ()))),
         restarts=sum(entry.restartCount for entry in status.containerStatuses or ()),
@@ -88,6 +89,13 @@ def pod(item: core.Pod, shared: Shared) -> KubePod | None:
         told=_told(spec, shared) if is_plugin or is_mig_manager else None,
         manages_mig=is_mig_manager,
     )
+
+
+def _unpulled(spec: core_v1.PodSpec) -> tuple[str, ...]:
+    containers = (*spec.containers, *(spec.initContainers or ()))
+    never = {container.image or "" for container in containers if container.imagePullPolicy == "Never"}
+    pulled = {container.image or "" for container in containers if container.imagePullPolicy != "Never"}
+    return tuple(sorted(never - pulled))
 
 
 def _reported_at(metadata: meta_v1.ObjectMeta) -> datetime.datetime | None:

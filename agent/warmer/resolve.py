@@ -21,6 +21,9 @@ from agent.warmer.survey import Survey
 
 T = TypeVar("T")
 
+_WITHOUT_PROOF = frozenset({Reason.UNAUTHORIZED, Reason.NOT_FOUND})
+"""Registries say either to somebody who may not see a repository."""
+
 
 class Provider(Protocol):
     """Who has the node's credentials."""
@@ -63,7 +66,7 @@ class Resolver:
         try:
             root, credentials = await self._root(reference, None), None
         except RegistryFailed as error:
-            if error.reason is not Reason.UNAUTHORIZED:
+            if error.reason not in _WITHOUT_PROOF:
                 raise
             root, credentials = await self._with_proof(reference, shown, error)
         image: Image | Refused = await self._survey.image(root, facts)
@@ -86,7 +89,7 @@ class Resolver:
             try:
                 return await self._root(reference, credentials), credentials
             except RegistryFailed as error:
-                if error.reason is not Reason.UNAUTHORIZED:
+                if error.reason not in _WITHOUT_PROOF:
                     raise
                 refusal = error
         raise refusal

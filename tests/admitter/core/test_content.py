@@ -26,6 +26,14 @@ def test_all_images_of_all_pods_count_and_make_no_podset_of_their_own():
     assert found == Content(images=("r.example/a:1", "r.example/b:1", "r.example/init:1"), pull_secrets=("s",))
 
 
+def test_an_image_is_never_pulled_if_no_pod_that_names_it_has_it_pulled():
+    never = {"unpulled_images": ("r.example/a:1",)}
+    first, second = a_pod(images=("r.example/a:1",), **never), a_pod("trainer-1", images=("r.example/b:1",))
+    assert content(first, second).unpulled == ("r.example/a:1",)
+    pulls = a_pod("trainer-2", images=("r.example/a:1",))
+    assert content(first, second, pulls).unpulled == ()
+
+
 @pytest.mark.parametrize(
     ("name", "handler"), [("", ""), ("nvidia", "nvidia"), ("fast", "kata"), ("nobody-has-it", None)]
 )

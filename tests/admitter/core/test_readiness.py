@@ -261,3 +261,10 @@ def test_a_404_does_not_hold_a_gang_whose_node_has_the_image(hold, holds):
     judge(images, 0.0, view)
     reply(images, 1.0, reason="NotFound")
     assert (judge(images, 2.0, view) is not None) is holds
+
+
+def test_an_image_that_is_never_pulled_is_no_registrys_business():
+    images, gang = looked(), wanting(GANG, Content(images=(NAME,), unpulled=(NAME,)))
+    judge(images, 0.0, gang=gang)
+    reply(images, 1.0, reason="NotFound")
+    assert judge(images, 2.0, gang=gang) is None

@@ -84,3 +84,17 @@ def test_a_mig_manager_keeps_where_its_layouts_are():
 def test_of_any_other_pod_nothing_is_kept():
     pod = a_pod("train", [{"name": "main", "image": "i", "env": env(MIG_STRATEGY="mixed")}], [])
     assert (pod.told, pod.manages_mig) == (None, False)
+
+
+def test_images_that_are_never_pulled_are_told():
+    pod = a_pod(
+        "x",
+        [
+            {"name": "a", "image": "a:1", "imagePullPolicy": "Never"},
+            {"name": "b", "image": "b:1", "imagePullPolicy": "IfNotPresent"},
+            {"name": "c", "image": "b:1", "imagePullPolicy": "Never"},
+        ],
+        [],
+        initContainers=[{"name": "i", "image": "i:1", "imagePullPolicy": "Never"}],
+    )
+    assert pod.unpulled_images == ("a:1", "i:1")

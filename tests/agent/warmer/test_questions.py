@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import json
 import socket
 import threading
 import time
@@ -86,6 +87,31 @@ async def test_nothing_of_a_question_is_kept(world, answer, reason):
     """Any tenant can ask, about any path: the operator's images at that host are pulled as before."""
     assert await world.reason(world.host(answer)) is reason
     assert (world.known.host_holds, world.known._failures, world.known._due) == ({}, {}, {})
+
+
+async def test_what_a_registry_hides_from_strangers_is_found_with_a_pods_secret(world):
+    """It answers its own challenge for anybody, and says 404 to whoever may not see the repository."""
+    challenge = 'Bearer realm="http://{}/token",service="reg",scope="repository:x:pull"'
+
+    def token(handler):
+        of = "owner" if handler.headers.get("Authorization") else "anybody"
+        reply(handler, 200, json.dumps({"token": of}).encode())
+
+    def hiding(handler):
+        match handler.headers.get("Authorization"):
+            case None:
+                reply(handler, 401, WWW_Authenticate=challenge.format(world.servers[0].address))
+            case "Bearer owner":
+                manifest(handler)
+            case _:
+                reply(handler, 404)
+
+    host = world.host(hiding)
+    world.servers[0].routes["/token"] = token
+    assert await world.reason(host) is Reason.NOT_FOUND
+    shown = ("u", "p")
+    found = await world.asked.ask(warmref.parse(f"{host}/x:1"), shown, StoreFacts())
+    assert found.root.digest == DIGEST
 
 
 async def test_a_host_where_nobody_listens_is_not_held(world):
