@@ -142,7 +142,7 @@ class Agent:
             parts.append(asyncio.create_task(self._feed.run(), name="feed"))
             if self._config.warmer_socket is not None:
                 images = warmer.WarmerClient(self._config.warmer_socket, self._feed.publish_warmth)
-                self._relay = warmrelay.WarmRelay(images, self._feed.answer)
+                self._relay = warmrelay.WarmRelay(images, self._feed.answer, self._pods)
                 parts.append(asyncio.create_task(images.run(), name="warmer"))
                 parts.append(asyncio.create_task(self._relay.run(), name="warm relay"))
         stopping = asyncio.create_task(stop.wait(), name="signal")
@@ -231,8 +231,8 @@ class Agent:
     def _heard_slice(self, content: kube.NodeSlice, age_seconds: float) -> None:
         if self._slices.offer(content, age_seconds=age_seconds, now=self._time.monotonic()):
             self._loop.wake("Slice")
-        if self._relay is not None and isinstance(content.pods, Known):
-            self._relay.see(content.pods.value)
+        if self._relay is not None:
+            self._relay.look()
 
     def _heard_warm_list(self, wanted: feed_pb2.WarmList) -> None:
         if self._relay is not None:
@@ -247,6 +247,9 @@ class Agent:
 
     def _node(self) -> Reading[kube.NodeObject]:
         return self._slices.read(self._time.monotonic()).content.node_object
+
+    def _pods(self) -> Reading[tuple[kube.Pod, ...]]:
+        return self._slices.read(self._time.monotonic()).content.pods
 
     def _serve_probes(self) -> None:
         told = self._feed or _NoFeed()

@@ -10,12 +10,14 @@ Not here: who is obeyed (publish/feed.py), what a warmer may follow (warmer/serv
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
 from muster.model import kube
+from muster.model.reading import Known, Reading, Unknown
 from muster.pb.muster.v1 import feed_pb2
 from muster.pb.muster.warmer.v1 import warmer_pb2
 
@@ -24,6 +26,13 @@ _LOG = structlog.get_logger(__name__)
 REPEAT_SECONDS = 10.0
 MAX_ASKED = 256
 """Ids remembered, and questions under way at once."""
+
+LONGEST_START_SECONDS = 600.0
+"""A pod that we have seen starting for so long is stuck, with a volume that is missing for one; a pull of its own the warmer hears
+from containerd. Its creation says nothing: it may have waited for its node for days."""
+_GETS_ON = ("", "ContainerCreating", "PodInitializing")
+"""The kubelet's reasons of a wait that is not a failure; after one it tries again, for days."""
+_WAITING = kube.ContainerState.WAITING
 
 
 class Warmer(Protocol):
@@ -36,10 +45,19 @@ class Warmer(Protocol):
 class WarmRelay:
     """Belongs to one event loop."""
 
-    def __init__(self, warmer: Warmer, answer: Callable[[feed_pb2.ImageAnswer], None]) -> None:
-        self._warmer, self._answer = warmer, answer
+    def __init__(
+        self,
+        warmer: Warmer,
+        answer: Callable[[feed_pb2.ImageAnswer], None],
+        pods: Callable[[], Reading[tuple[kube.Pod, ...]]],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`pods` are the node's as the slice stands now: Unknown once it is too old."""
+        self._warmer, self._answer, self._pods, self._monotonic = warmer, answer, pods, monotonic
         self._list = feed_pb2.WarmList()
         self._starting = 0
+        self._seen_at: dict[str, float] = {}
+        """Uid of each pod that is starting -> when it was first seen so."""
         self._news = asyncio.Event()
         self._asked: dict[tuple[int, int], None] = {}
         """Term and id of questions that were asked, oldest first."""
@@ -51,12 +69,19 @@ class WarmRelay:
         self._list = wanted
         self._news.set()
 
-    def see(self, pods: Iterable[kube.Pod]) -> None:
-        """Take the node's pods: our pulls stand back while containers of theirs are being created."""
-        starting = sum(is_starting(pod) for pod in pods)
-        if starting != self._starting:
-            self._starting = starting
+    def look(self) -> None:
+        """Look at the node's pods: our pulls stand back while containers of theirs are being created."""
+        if self._count_starting() != self._starting:
             self._news.set()
+
+    def _count_starting(self) -> int:
+        match self._pods():
+            case Known(pods):
+                now = self._monotonic()
+                self._seen_at = {pod.uid: self._seen_at.get(pod.uid, now) for pod in pods if is_starting(pod)}
+                return sum(now - seen_at < LONGEST_START_SECONDS for seen_at in self._seen_at.values())
+            case Unknown():
+                return 0
 
     async def run(self) -> None:
         """Relay until cancelled."""
@@ -79,6 +104,7 @@ class WarmRelay:
             await asyncio.gather(*self._asking, return_exceptions=True)
 
     def _told(self) -> warmer_pb2.TellRequest:
+        self._starting = self._count_starting()
         request = warmer_pb2.TellRequest(starting_pods=self._starting)
         for image in self._list.images:
             request.hints.add(reference=image.reference, platform=image.platform)
@@ -119,4 +145,5 @@ def is_starting(pod: kube.Pod) -> bool:
         pod.phase is kube.PodPhase.PENDING
         and pod.deletion_at is None
         and not any(container.state is kube.ContainerState.RUNNING for container in pod.containers)
+        and all(container.reason in _GETS_ON for container in pod.containers if container.state is _WAITING)
     )

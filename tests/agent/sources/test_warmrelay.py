@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import datetime
 
 import pytest
 
 from agent.sources import warmrelay
 from muster.model import kube
+from muster.model.reading import NOT_COLLECTED, Known, Unknown
 from muster.pb.muster.v1 import feed_pb2
 from muster.pb.muster.warmer.v1 import warmer_pb2
 
@@ -28,10 +30,23 @@ class FakeWarmer:
         return warmer_pb2.ResolveResponse(digest=DIGEST, bytes_total=7)
 
 
+class Node:
+    """The node's pods as the slice has them, and the time; both are set by the test."""
+
+    def __init__(self):
+        self.pods, self.now = NOT_COLLECTED, 1000.0
+
+    def read(self):
+        return self.pods
+
+    def monotonic(self):
+        return self.now
+
+
 @contextlib.asynccontextmanager
-async def relaying():
-    warmer, answers = FakeWarmer(), []
-    relay = warmrelay.WarmRelay(warmer, answers.append)
+async def relaying(node=None):
+    warmer, answers, node = FakeWarmer(), [], node or Node()
+    relay = warmrelay.WarmRelay(warmer, answers.append, node.read, node.monotonic)
     task = asyncio.create_task(relay.run())
     try:
         yield relay, warmer, answers
@@ -74,12 +89,68 @@ async def test_a_question_is_asked_once_and_again_in_another_term():
 
 
 async def test_pods_that_are_starting_are_counted_and_told():
-    async with relaying() as (relay, warmer, _):
-        relay.see([pod(), pod(uid="2", phase=kube.PodPhase.RUNNING)])
+    node = Node()
+    async with relaying(node) as (relay, warmer, _):
+        node.pods = Known((pod(), pod(uid="2", phase=kube.PodPhase.RUNNING)))
+        relay.look()
         await until(lambda: warmer.told and warmer.told[-1].starting_pods == 1)
-        relay.see([pod(phase=kube.PodPhase.RUNNING)])
+        node.pods = Known((pod(phase=kube.PodPhase.RUNNING),))
+        relay.look()
         await until(lambda: warmer.told[-1].starting_pods == 0)
         assert warmer.asked == []
+
+
+@pytest.mark.parametrize("gone", [NOT_COLLECTED, Unknown("AdmitterGone"), Unknown("ApiServerGone")])
+async def test_pods_that_nobody_tells_of_any_more_hold_nothing_back(gone):
+    node = Node()
+    node.pods = Known((pod(),))
+    async with relaying(node) as (relay, warmer, _):
+        await until(lambda: warmer.told and warmer.told[-1].starting_pods == 1)
+        node.pods = gone
+        relay.look()
+        await until(lambda: warmer.told[-1].starting_pods == 0)
+        assert warmer.asked == []
+
+
+async def test_a_pod_that_does_not_start_holds_nothing_back_for_ever():
+    """A volume is missing for days: seen by our own clock, since the pod may be older than its place here."""
+    node = Node()
+    node.pods = Known((pod(created_at=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)),))
+    async with relaying(node) as (relay, warmer, _):
+        await until(lambda: warmer.told and warmer.told[-1].starting_pods == 1)
+        node.now += warmrelay.LONGEST_START_SECONDS - 1
+        node.pods = Known((*node.pods.value, pod(uid="2")))
+        relay.look()
+        await until(lambda: warmer.told[-1].starting_pods == 2)
+        node.now += 1
+        relay.look()
+        await until(lambda: warmer.told[-1].starting_pods == 1)
+        assert warmer.asked == []
+
+
+async def test_what_nobody_announces_is_seen_at_the_next_word(monkeypatch):
+    """A slice that ages makes no event."""
+    monkeypatch.setattr(warmrelay, "REPEAT_SECONDS", 0.01)
+    node = Node()
+    node.pods = Known((pod(),))
+    async with relaying(node) as (_, warmer, _):
+        await until(lambda: warmer.told and warmer.told[-1].starting_pods == 1)
+        node.pods = Unknown("AdmitterGone")
+        await until(lambda: warmer.told[-1].starting_pods == 0)
+        assert warmer.asked == []
+
+
+def waiting(reason):
+    return kube.Container(name="c", state=kube.ContainerState.WAITING, reason=reason)
+
+
+WAITS = [
+    ("PodInitializing", True),
+    ("ImagePullBackOff", False),
+    ("ErrImagePull", False),
+    ("CreateContainerConfigError", False),
+    ("CrashLoopBackOff", False),
+]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +160,7 @@ async def test_pods_that_are_starting_are_counted_and_told():
         ({"phase": kube.PodPhase.SUCCEEDED}, False),
         ({"containers": (kube.Container(name="c", state=kube.ContainerState.WAITING),)}, True),
         ({"containers": (kube.Container(name="c", state=kube.ContainerState.RUNNING),)}, False),
+        *(({"containers": (waiting(reason), waiting("ContainerCreating"))}, starts) for reason, starts in WAITS),
     ],
 )
 def test_who_is_starting(fields, starts):
