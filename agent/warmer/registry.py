@@ -110,7 +110,8 @@ class Registry:
         with contextlib.closing(answer):
             response = answer.response
             digest = response.getheader("Docker-Content-Digest", reference.digest)
-            size, kind = int(response.getheader("Content-Length") or 0), response.getheader("Content-Type", "")
+            length, kind = response.getheader("Content-Length", ""), response.getheader("Content-Type", "")
+            size = int(length) if re.fullmatch(r"[0-9]{1,18}", length) else 0
         if not digest or not size:  # Optional in the specification: count for ourselves.
             data = self.read(reference, name, credentials, is_manifest=True)
             digest, size = f"sha256:{hashlib.sha256(data).hexdigest()}", len(data)
@@ -211,6 +212,11 @@ class Registry:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 raise RegistryFailed(Reason.REGISTRY_UNREACHABLE, f"{parts.netloc}: {error}") from error
+            except ValueError:
+                connection.close()
+                # Its text would hold the token.
+                detail = f"{endpoint.host} gave a token or an address that no request can hold"
+                raise RegistryFailed(Reason.REGISTRY_UNREACHABLE, detail) from None
             if answer.response.status not in {301, 302, 303, 307, 308}:
                 return answer
             answer.close()
@@ -258,7 +264,10 @@ class Registry:
         if kind.lower() != "bearer":
             return basic
         said = dict(_PARAMETER.findall(rest))
-        realm = urllib.parse.urlsplit(said.get("realm", ""))
+        try:
+            realm = urllib.parse.urlsplit(said.get("realm", ""))
+        except ValueError as error:
+            raise RegistryFailed(Reason.UNAUTHORIZED, f"{endpoint.host} names no token server: {error}") from error
         if realm.scheme != "https" and endpoint.scheme == "https":
             raise RegistryFailed(Reason.UNAUTHORIZED, f"{endpoint.host} sends its users to a token server without TLS")
         query = urllib.parse.urlencode({"service": said.get("service", ""), "scope": said.get("scope", scope)})

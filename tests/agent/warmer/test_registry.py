@@ -201,6 +201,47 @@ def test_a_redirect_to_nowhere_is_a_registry_at_fault(server, registry, tmp_path
     assert raised.value.reason is Reason.REGISTRY_UNREACHABLE
 
 
+@pytest.mark.parametrize("realm", ["http://[::1", "", "file:///etc/passwd"])
+def test_a_challenge_that_leads_to_nowhere_is_a_registry_at_fault(server, registry, tmp_path, realm):
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/v2/"] = lambda handler: reply(handler, 401, WWW_Authenticate=f'Bearer realm="{realm}"')
+    with pytest.raises(RegistryFailed) as raised:
+        registry.resolve(image(own.address), USER)
+    assert raised.value.reason in {Reason.UNAUTHORIZED, Reason.REGISTRY_UNREACHABLE}
+
+
+@pytest.mark.parametrize("token", ["s3cret\r\nX: y", "s3cret\u2603"], ids=["a header more", "a snowman"])
+def test_a_token_that_no_request_can_hold_is_told_without_it(server, registry, tmp_path, token):
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/token"] = lambda handler: reply(handler, 200, json.dumps({"token": token}).encode())
+    challenge = f'Bearer realm="http://{own.address}/token"'
+    own.routes["/v2/"] = lambda handler: reply(handler, 401, WWW_Authenticate=challenge)
+    with pytest.raises(RegistryFailed) as raised:
+        registry.resolve(image(own.address), None)
+    assert (raised.value.reason, "s3cret" in str(raised.value)) == (Reason.REGISTRY_UNREACHABLE, False)
+
+
+@pytest.mark.parametrize("length", ["many", "-5", "9" * 30])
+def test_a_length_of_nonsense_is_counted(server, registry, tmp_path, length):
+    own = server()
+    trust(tmp_path, own.address)
+
+    def answer(handler):
+        if handler.command == "GET":
+            manifest(handler)
+            return
+        handler.send_response(200)
+        handler.send_header("Docker-Content-Digest", DIGEST)
+        handler.send_header("Content-Length", length)
+        handler.end_headers()
+
+    own.routes["/v2/"] = answer
+    found = registry.resolve(image(own.address), None)
+    assert (found.digest, found.size) == (DIGEST, len(DATA))
+
+
 def test_a_hosts_file_of_nonsense_means_the_registry_itself(registry, tmp_path):
     (tmp_path / "a.io").mkdir()
     for text in ("= nonsense", "server = 5", 'host = "x"', '[host."http://b"]\ncapabilities = 3'):
