@@ -143,3 +143,9 @@ def test_a_probe_may_ask_another_container_of_the_pod_by_number(objects):
     assert check_manifests.problems(objects) == [
         "DaemonSet/muster-agent: reader.livenessProbe asks port 9401, which nobody there has"
     ]
+
+
+def test_an_agent_that_is_down_costs_no_healthy_reader(objects):
+    """The agent answers the reader's probe; the kubelet starts a container that crashes again within 300 s."""
+    probe = container(objects, "reader")["livenessProbe"]
+    assert probe["failureThreshold"] * probe["periodSeconds"] > 300
