@@ -77,7 +77,7 @@ class PodIssuer:
             self._start(owner.uid, self._finish(request))
             return
         for uid in replan.uids:
-            self._start(uid, self._send_back(uid, term))
+            self._start(uid, self._send_back(replan, uid, term))
 
     def pause(self, owner: Owner, namespace: str, term: int, fresh: Fresh, refused: Callable[[str], None]) -> None:
         """Suspend what makes held pods until there is a place for them; `refused` hears the words of a refusal for good."""
@@ -164,9 +164,9 @@ class PodIssuer:
             await asyncio.sleep(AGAIN_SECONDS)
         return outcome, detail
 
-    async def _send_back(self, uid: str, term: int) -> None:
+    async def _send_back(self, replan: Replan, uid: str, term: int) -> None:
         pod = self._cluster.pod(uid)
-        if pod is not None and not strikes.has_started(pod):
+        if pod is not None and not strikes.ends_work(replan, (pod,)):
             await self._finish(self._writer.send_back(pod, term))
 
     async def _finish(self, request: Coroutine[Any, Any, tuple[Outcome, str]]) -> None:

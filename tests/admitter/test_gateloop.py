@@ -30,6 +30,7 @@ class Town:
         self.stored, self.records, self.now = {}, {}, NOW
         self.news = asyncio.Semaphore(0)
         self.released, self.replanned, self.looks = [], asyncio.Event(), 0
+        self.glances = 0
 
     # -- the cluster
 
@@ -65,6 +66,7 @@ class Town:
         return self.records.get(key)
 
     def requests_of_leases(self):
+        self.glances += 1
         return {}
 
     def __getattr__(self, name):
@@ -138,6 +140,8 @@ async def test_patience_runs_out_in_a_cluster_that_never_rests():
         await until(lambda: {each.uid for each in town.released} == {"uid-train-0", "uid-train-1"})
         for index in range(2):
             town.becomes(a_job_pod(index, gates=(), annotations={labels.LEASE.full: "t1-1"}))
+        seen = town.glances
+        await until(lambda: town.glances > seen + 1)
         town.now += POLICY.bind_patience_seconds + 1
         async with asyncio.timeout(30):
             await town.replanned.wait()

@@ -158,8 +158,10 @@ async def test_what_started_while_the_suspension_stood_in_line_goes_on():
     assert await played(town, lambda: town.wants_replan(is_bound=True)) == [("suspend", "train", "7")]
 
 
-async def test_a_pod_that_started_meanwhile_is_not_sent_back():
+async def test_a_pod_that_started_or_was_bound_meanwhile_is_not_sent_back():
     town = a_town([running(PAIR[0], "n1"), dataclasses.replace(PAIR[1], gates=())])
+    assert await played(town, lambda: town.wants_replan(owner=None)) == [("back", "train-1")]
+    town = a_town([dataclasses.replace(PAIR[0], gates=(), node="n1"), dataclasses.replace(PAIR[1], gates=())])
     assert await played(town, lambda: town.wants_replan(owner=None)) == [("back", "train-1")]
 
 
