@@ -121,7 +121,7 @@ class WarmLoop:
             self._sent.clear()
         view = self._feed.view()
         self._images.look(view)
-        self._images.forget((record.key, record.gang.request_id) for record in book.waiting())
+        self._images.forget(record.key for record in book.waiting())
         if self._secrets is not None:
             self._images.secrets = self._secrets.want(_wanted_secrets(record.gang for record in book.waiting()))
         if self._policy.images.registries and now - self._hinted_at >= HINT_SECONDS:

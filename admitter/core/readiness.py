@@ -32,6 +32,8 @@ _NAMED = 3
 """Nodes and images in one line."""
 _MIB = 1024 * 1024
 _MAX_KNOWN = 4096
+_HOLD_REMEMBERED_SECONDS = 600.0
+"""As long as a withdrawn gang's place in the queue."""
 
 Secrets = Mapping[tuple[str, str], Credential]
 """Namespace and registry -> what a readable pull secret holds for it."""
@@ -74,7 +76,8 @@ class Readiness:
         self.held: dict[str, tuple[Gang, tuple[str, ...]]] = {}
         """Gang -> the nodes of the place that it would have."""
         self._view: ClusterView | None = None
-        self._since: dict[tuple[str, str], float] = {}
+        self._since: dict[str, float] = {}
+        """Gang -> when it was first held until warm; a launcher that asks again and again is held no longer for it."""
         self._asked: dict[tuple[str, str], _Asked] = {}
         """By namespace and full name: what one namespace's secret opens is no answer for another."""
         self._heard: dict[tuple[str, str], _Heard] = {}
@@ -91,11 +94,9 @@ class Readiness:
         self._view = view
         self.starts.look(view)
 
-    def forget(self, living: Iterable[tuple[str, str]]) -> None:
-        """Drop what was remembered of gangs that wait no more, by name and request id."""
-        kept = set(living)
-        self._since = {key: at for key, at in self._since.items() if key in kept}
-        names = {name for name, _ in kept}
+    def forget(self, living: Iterable[str]) -> None:
+        """Drop what is known of the places of gangs that wait no more."""
+        names = set(living)
         self.held = {name: place for name, place in self.held.items() if name in names}
         self._gone = {name: gone for name, gone in self._gone.items() if name in names}
 
@@ -230,11 +231,15 @@ class Readiness:
 
     def _cold(self, gang: Gang, grant: Grant, content: Mapping[str, Content], now: float) -> Explanation | None:
         missing = list(self._missing(grant, content))
-        key = (gang.full_name, gang.request_id)
         if not missing:
-            self._since.pop(key, None)
             return None
-        until = self._since.setdefault(key, now) + self.policy.hold_seconds
+        since = self._since.get(gang.full_name, float("-inf"))
+        if now - since > self.policy.hold_seconds + _HOLD_REMEMBERED_SECONDS:
+            self._since.pop(gang.full_name, None)
+            since = self._since[gang.full_name] = now
+            while len(self._since) > _MAX_KNOWN:
+                del self._since[next(iter(self._since))]
+        until = since + self.policy.hold_seconds
         if now >= until:
             return None
         parts = [f"{node} misses {-(-size // _MIB)} MiB of {image}" for node, image, size in missing]

@@ -154,6 +154,16 @@ def test_a_cold_place_is_held_for_a_bounded_time_and_the_line_names_image_and_by
     assert not images.held
 
 
+def test_a_launcher_that_asks_anew_is_not_held_anew():
+    images, again = looked(policy=HOLDING), dataclasses.replace(GANG, request_id="r2")
+    assert judge(images, 0.0) is not None
+    images.forget([])
+    assert judge(images, 119.0, gang=again).changes_at == 120.0
+    assert judge(images, 120.0, gang=again) is None
+    images.forget([])
+    assert judge(images, 5000.0, gang=again) is not None, "that was another time"
+
+
 def test_a_place_that_gets_warm_is_let_go():
     images = looked(policy=HOLDING)
     assert judge(images, 0.0) is not None
