@@ -63,7 +63,7 @@ class Session(Protocol):
 class Watchdog(Protocol):
     """Says when the reader hangs, and replaces it."""
 
-    def complaint(self, now: float) -> str: ...
+    def complaint(self, now: float, *, nvml_closed: bool) -> str: ...
     async def replace(self, reason: str) -> bool: ...
 
 
@@ -234,9 +234,9 @@ class Loop:
 
     async def _mind_reader(self) -> None:
         """Replace a reader that hangs, once in a boot, after the report is out: the feed never waits for it."""
-        if self._evidence.reader_replaced or self._session.mode == "closed":
+        if self._evidence.reader_replaced:
             return
-        why = self._watchdog.complaint(self._clock.monotonic())
+        why = self._watchdog.complaint(self._clock.monotonic(), nvml_closed=self._session.mode == "closed")
         if why and await self._watchdog.replace(why):
             _LOG.error("the reader hangs and is replaced, once in this boot", why=why)
             self._board.events["reader_replacements"] += 1

@@ -44,6 +44,8 @@ class Client(Protocol):
     def silent_since(self) -> float | None: ...
     @property
     def stuck_since(self) -> float | None: ...
+    @property
+    def unanswered_since(self) -> float | None: ...
     async def exit(self, reason: str) -> bool: ...
 
 
@@ -69,9 +71,15 @@ class Watchdog:
         self._client, self._child = client, child
         self._limits = (silent_seconds, stuck_seconds)
 
-    def complaint(self, now: float) -> str:
-        """Return why the reader should be replaced, or an empty text."""
+    def complaint(self, now: float, *, nvml_closed: bool = False) -> str:
+        """Return why the reader should be replaced, or an empty text.
+
+        While NVML is closed nobody asks for the driver, and what was last heard of it grows old without meaning anything.
+        """
         silent, stuck = self._limits
+        if nvml_closed:
+            is_mute = self._for(self._client.unanswered_since, now) >= silent
+            return f"nothing at all has been answered in {silent:g} s" if is_mute else ""
         if self._for(self._client.silent_since, now) >= silent:
             return f"the driver has not been answered for in {silent:g} s"
         if self._for(self._client.stuck_since, now) >= stuck:

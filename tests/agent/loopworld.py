@@ -59,10 +59,10 @@ class Session:
 
 class Watchdog:
     def __init__(self):
-        self.why, self.replaced, self.can = "", [], True
+        self.why, self.why_closed, self.replaced, self.can = "", "", [], True
 
-    def complaint(self, now):
-        return self.why
+    def complaint(self, now, *, nvml_closed):
+        return self.why_closed if nvml_closed else self.why
 
     async def replace(self, reason):
         self.replaced.append(reason)

@@ -275,7 +275,7 @@ async def test_leases_are_kept_at_once_and_by_every_later_cycle():
 
 
 async def test_a_reader_that_was_not_ended_leaves_the_replacement_unused():
-    """Nobody took the Exit call: the next cycle asks again; a reader that is closed for maintenance is left alone."""
+    """Nobody took the Exit call: the next cycle asks again; a driver that is closed for maintenance is no reason."""
     world = World()
     world.watchdog.why, world.watchdog.can = "the driver is silent", False
     async with world.running():
@@ -285,3 +285,13 @@ async def test_a_reader_that_was_not_ended_leaves_the_replacement_unused():
         await world.clock.advance(10)
     assert len(world.watchdog.replaced) == 2
     assert not world.keeper.kept[-1].reader_replaced
+
+
+async def test_a_reader_that_answers_nothing_is_replaced_while_nvml_is_closed():
+    """Else nobody learns of its end until the maintenance is over; what the new one hears first is the mode."""
+    world = World()
+    world.session.mode, world.watchdog.why_closed = "closed", "it answers nothing"
+    async with world.running():
+        await world.clock.advance(6)
+    assert world.watchdog.replaced == ["it answers nothing"]
+    assert world.keeper.kept[-1].reader_replaced

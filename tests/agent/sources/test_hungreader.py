@@ -46,6 +46,15 @@ def test_a_child_is_not_blamed_for_the_silence_before_it():
     assert watchdog.complaint(150.0) != ""
 
 
+def test_while_nvml_is_closed_only_a_reader_that_answers_nothing_is_hung():
+    """The other two stand where the closing found them."""
+    old = hungreader.Watchdog(Client(silent_since=0.0, stuck_since=0.0))
+    assert old.complaint(1e6, nvml_closed=True) == ""
+    mute = hungreader.Watchdog(Client(unanswered_since=100.0), Child(started_at=110.0))
+    assert mute.complaint(139.0, nvml_closed=True) == ""
+    assert "nothing at all" in mute.complaint(140.0, nvml_closed=True)
+
+
 async def test_a_child_is_killed_and_a_container_is_asked():
     client, child = Client(), Child()
     assert await hungreader.Watchdog(client, child).replace("why")
