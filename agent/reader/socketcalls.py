@@ -12,6 +12,7 @@ Not here: which sockets there are (sockets.py), and what silence means (agent/co
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import errno
 import logging
@@ -35,6 +36,8 @@ _log = logging.getLogger("muster.reader")
 
 DEADLINE_SECONDS = 2.0
 """Of one question; a plugin that needs longer is asked again in the next round."""
+_SOON_SECONDS = 1.0
+"""Between two rounds at least."""
 _MOST_BYTES = 64 * 1024
 _LONGEST_PATH = 107
 """sun_path of unix(7): a longer path cannot be dialled, which says nothing about who serves it."""
@@ -63,12 +66,22 @@ class SocketCalls:
     def __init__(self, look: Callable[[], Awaitable[sockets.Listing]], period_seconds: float) -> None:
         self._look, self._period = look, period_seconds
         self._answers: dict[pathlib.Path, Answer] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._unasked = asyncio.Event()
 
     async def run(self) -> None:
-        """Ask all of them, again and again, until cancelled."""
-        while True:
-            await self.ask_all()
-            await asyncio.sleep(self._period)
+        """Ask all of them, again and again, until cancelled; sooner once somebody wants to know of one that was not asked."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            while True:
+                self._unasked.clear()
+                await self.ask_all()
+                await asyncio.sleep(min(_SOON_SECONDS, self._period))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._period):
+                        await self._unasked.wait()
+        finally:
+            self._loop = None
 
     async def ask_all(self) -> None:
         """Ask every socket that is there, once; never raises."""
@@ -91,12 +104,19 @@ class SocketCalls:
         self._answers = {answer.socket.path: answer for answer in await asyncio.gather(*asked)}
 
     def of(self, socket: sockets.Socket) -> Answer:
-        """Return the last answer of this very socket."""
+        """Return the last answer of this very socket; one that has none is asked soon: its driver has just started."""
+        answer = self._last(socket)
+        loop = self._loop
+        if answer.answering == _NOT_ASKED and loop is not None:
+            loop.call_soon_threadsafe(self._unasked.set)
+        return answer
+
+    def _last(self, socket: sockets.Socket) -> Answer:
         answer = self._answers.get(socket.path)
         return answer if answer is not None and answer.socket == socket else Answer(socket=socket, answering=_NOT_ASKED)
 
     async def _ask(self, socket: sockets.Socket, question: "Question") -> Answer:
-        before = self.of(socket)
+        before = self._last(socket)
         if before.kind not in ("", _DRA):
             return before
         if len(bytes(socket.path)) > _LONGEST_PATH:

@@ -209,6 +209,28 @@ async def test_folders_that_hang_leave_the_old_answers(host, asked):
     await server.stop(None)
 
 
+async def test_a_socket_that_is_new_is_asked_as_soon_as_somebody_wants_to_know(host, asked):
+    """A driver that has just restarted stays under suspicion until it has answered; the next round may be far."""
+    asked.calls = socketcalls.SocketCalls(asked._listed, 3600)
+    rounds = asyncio.create_task(asked.calls.run())
+    servers = []
+    try:
+        for count, name in enumerate(("a", "b"), start=1):
+            servers.append(await fakes.serve(fakes.Driver(name), host / f"plugins_registry/{name}-reg.sock"))
+
+            async def told():
+                found = socketcalls.drivers(asked.listing(), asked.calls).value
+                return [driver.answering for driver in found]
+
+            await until(told, lambda found, count=count: found == [Known(True)] * count)
+    finally:
+        rounds.cancel()
+        await asyncio.gather(rounds, return_exceptions=True)
+        for server in servers:
+            await server.stop(None)
+    assert (asked.calls._loop, len(servers)) == (None, 2)
+
+
 async def test_a_round_that_fails_leaves_no_old_answer_and_the_next_one_decides(host, asked):
     """Nobody watches the task: the rounds go on, and what was said before is no longer called current."""
     server = await fakes.serve(fakes.Driver("gpu.nvidia.com"), host / "plugins_registry/gpu.nvidia.com-reg.sock")
