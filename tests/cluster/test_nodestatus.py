@@ -103,13 +103,15 @@ def said_by(client, node):
 
 
 def bare(client, node):
-    """Return the whole object without what every write changes, and without our conditions."""
+    """Return the whole object without what every write changes, our conditions, and the node controller's own taints."""
     found = client.get(core.Node, node.metadata.name).to_dict()
     for key in ("resourceVersion", "managedFields"):
         found["metadata"].pop(key)
     found["status"]["conditions"] = [
         item for item in found["status"]["conditions"] if item["type"] not in set(ConditionType)
     ]
+    taints = found["spec"].get("taints", [])
+    found["spec"]["taints"] = [taint for taint in taints if not taint["key"].startswith("node.kubernetes.io/")]
     return found
 
 
