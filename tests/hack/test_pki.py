@@ -27,7 +27,11 @@ def test_a_node_is_its_uri_and_only_a_client(tmp_path):
 def test_an_admitter_is_only_a_server(tmp_path):
     certificate = read(pki.create(tmp_path).issue_admitter().certificate)
     names = extension(certificate, x509.SubjectAlternativeName)
-    assert names.get_values_for_type(x509.DNSName) == ["muster-admitter", "localhost", "muster-webhook.muster-system.svc"]
+    assert names.get_values_for_type(x509.DNSName) == [
+        "muster-admitter",
+        "localhost",
+        "muster-webhook.muster-system.svc",
+    ]
     assert list(extension(certificate, x509.ExtendedKeyUsage)) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
