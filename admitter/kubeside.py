@@ -75,7 +75,9 @@ class KubeSide:
         )
         self._clock = clock
         namespace = config.lease_namespace or apiclient.own_namespace(DEFAULT_NAMESPACE)
-        self.cluster = ClusterWatch(self.api, clock, agents=agents)
+        self.cluster = ClusterWatch(
+            self.api, clock, agents=agents, serving_namespaces=frozenset(config.serving_namespaces)
+        )
         self.rejections = Rejections(self.cluster, clock, config.quarantine_seconds)
         self.elector = Elector(
             self.api,

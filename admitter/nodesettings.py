@@ -39,7 +39,7 @@ class NodeSettings(GateSettings):
     taint_cap: str = setting("10%", text="most nodes tainted at a time: a count, or a percentage of the nodes heard")
     serving_namespaces: tuple[str, ...] = setting(
         ("gpu-operator", "nvidia-gpu-operator"),
-        text="namespaces whose DaemonSets serve devices: no taint may keep those out",
+        text="namespaces of the GPU stack: no taint may keep their DaemonSets out, and only there a MIG manager is believed",
     )
     breaker: HoldMode = setting(
         HoldMode.STANDS, text="admission while too many nodes changed at once: stands, pause or off"

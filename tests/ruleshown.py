@@ -87,7 +87,7 @@ def by_hand():
         yield a_timeline(rule, builders.a_node(device_nodes=missing))
     tool = builders.a_gpu(3, processes=Known((builders.a_process(name="dcgmproftester12"),)))
     yield a_timeline("management-tool", builders.with_gpus(builders.a_node(), tool))
-    validator = builders.a_listed_pod("nvidia-cuda-validator-x", "GPU-0")
+    validator = builders.a_listed_pod("nvidia-cuda-validator-x", "GPU-0", namespace="gpu-operator")
     listed = builders.a_kubelet({builders.WHOLE: tuple(f"GPU-{number}" for number in range(8))}, (validator,))
     yield a_timeline("operator-pod", builders.a_node(kubelet=listed))
     drained = planes.PciFunction(address="0000:1f:00.0", driver="nvidia", drain=Known(True))

@@ -15,7 +15,7 @@ Not here: what a slice holds (core/slices.py), the API server (watch.py).
 import asyncio
 import datetime
 import types
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Any, Protocol
 
 from lightkube.resources import core_v1, resource_v1
@@ -52,7 +52,9 @@ class Clock(Protocol):
 class ClusterWatch:
     """The newest state of one cluster. Belongs to one event loop."""
 
-    def __init__(self, api: Api, clock: Clock, *, agents: Callable[[], Set[str]]) -> None:
+    def __init__(
+        self, api: Api, clock: Clock, *, agents: Callable[[], Set[str]], serving_namespaces: Collection[str] = ()
+    ) -> None:
         """`agents` are the nodes whose agents listen: only their slices are made."""
         self._clock = clock
         self._agents = agents
@@ -78,7 +80,7 @@ class ClusterWatch:
         self._pods: Watch[KubePod] = Watch(
             api,
             core_v1.Pod,
-            slim=lambda item: slimpod.pod(item, shared),
+            slim=lambda item: slimpod.pod(item, shared, serving_namespaces),
             replaced=self._store.replace_pods,
             changed=self._store.change_pod,
             monotonic=monotonic,

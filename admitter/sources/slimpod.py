@@ -2,12 +2,13 @@
 
 Invariant: `requests` of a KubePod is what the scheduler counts; `requests` of its containers is what the agents compare
 with devices. A predicate on nodes that Constraints does not hold is named in `unmodelled`, so that whoever places a pod
-knows what they have not looked at.
+knows what they have not looked at. A pod is taken for part of the GPU stack by what a tenant cannot write into one: a folder
+of the host that it mounts, or a namespace that the operator of the cluster names. Its own name or image is no proof.
 """
 
 import datetime
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import core_v1 as core
@@ -29,7 +30,7 @@ from muster.model import kube
 PLUGINS_FOLDER = "/device-plugins"
 """End of the kubelet's registration folder, wherever its root is."""
 _MIG_MANAGER = "mig-manager"
-"""In the name or image of NVIDIA's manager of MIG layouts, whoever installed it."""
+"""In the name or image of NVIDIA's manager of MIG layouts; it mounts no folder that tells it from other privileged pods."""
 _TOLD = frozenset(
     {
         "MIG_STRATEGY", "DEVICE_LIST_STRATEGY", "PASS_DEVICE_SPECS", "DP_DISABLE_HEALTHCHECKS", "CONFIG_FILE",
@@ -41,15 +42,13 @@ _PHASES = {phase.value: phase for phase in kube.PodPhase}
 _NO_STATUS = core_v1.PodStatus()
 
 
-def pod(item: core.Pod, shared: Shared) -> KubePod | None:
-    """Return a Pod; None if it has no identity or no spec."""
+def pod(item: core.Pod, shared: Shared, serving: Collection[str] = ()) -> KubePod | None:
+    """Return a Pod; None if it has no identity or no spec. `serving` are the namespaces of the GPU stack."""
     metadata, spec, status = item.metadata, item.spec, item.status or _NO_STATUS
     if metadata is None or not (metadata.uid and metadata.name and metadata.namespace) or spec is None:
         return None
     is_plugin = _serves_devices(spec)
-    is_mig_manager = not is_plugin and _MIG_MANAGER in " ".join(
-        (metadata.name, *(container.image or "" for container in spec.containers))
-    )
+    is_mig_manager = not is_plugin and metadata.namespace in serving and _is_named_mig_manager(metadata.name, spec)
     return KubePod(
         uid=metadata.uid,
         namespace=shared.text(metadata.namespace),
@@ -89,6 +88,10 @@ def pod(item: core.Pod, shared: Shared) -> KubePod | None:
         told=_told(spec, shared) if is_plugin or is_mig_manager else None,
         manages_mig=is_mig_manager,
     )
+
+
+def _is_named_mig_manager(name: str, spec: core_v1.PodSpec) -> bool:
+    return any(_MIG_MANAGER in text for text in (name, *(container.image or "" for container in spec.containers)))
 
 
 def _unpulled(spec: core_v1.PodSpec) -> tuple[str, ...]:

@@ -23,7 +23,10 @@ class Use(enum.Enum):
     """What a process on a unit that List gives to nobody else means."""
 
     IGNORED = enum.auto()
-    """A management process with a tiny context, or the MPS server in front of its clients (faults.md F3)."""
+    """A management process with a tiny context, or the MPS server in front of its clients (faults.md F3).
+
+    Process names are free, so a pod's server is believed only where the plugin shares the GPU, and a tool only while it is tiny.
+    """
     UNATTRIBUTED = enum.auto()
     ACCOUNTED = enum.auto()
     """Its pod holds the unit by List."""
@@ -54,10 +57,14 @@ def usages_of(snapshot: Snapshot, policy: Policy) -> tuple[Usage, ...]:
     pods = _pods_by_uid(snapshot)
     held = units_of_pods(snapshot)
     listed = _listed_uids(snapshot)
+    shared = {device.uuid for view in snapshot.resources for device in view.ids() if device.is_replica}
     result: list[Usage] = []
     for process in snapshot.processes:
         for unit in process.units:
-            use, pod = _use_of(process, unit, snapshot, policy, pods, held, listed)
+            if _is_ignored(process, policy, is_shared=unit in shared):
+                use, pod = Use.IGNORED, ""
+            else:
+                use, pod = _use_of(process, unit, snapshot, pods, held, listed)
             result.append(Usage(unit=unit, process=process, use=use, pod=pod))
     return tuple(sorted(result, key=lambda usage: (usage.unit, usage.process.pid, repr(usage.process))))
 
@@ -66,13 +73,10 @@ def _use_of(
     process: GpuProcess,
     unit: str,
     snapshot: Snapshot,
-    policy: Policy,
     pods: Mapping[str, kube.Pod],
     held: Mapping[str, frozenset[str]],
     listed: Mapping[str, frozenset[str]],
 ) -> tuple[Use, str]:
-    if _is_management(process, policy):
-        return Use.IGNORED, ""
     match process.owner:
         case Unknown():
             return Use.UNATTRIBUTED, ""
@@ -96,9 +100,10 @@ def _use_of(
     return Use.ORPHAN, name
 
 
-def _is_management(process: GpuProcess, policy: Policy) -> bool:
+def _is_ignored(process: GpuProcess, policy: Policy, *, is_shared: bool) -> bool:
     if process.name.startswith(_MPS_SERVER):
-        return True
+        is_pods = isinstance(process.owner, Known) and process.owner.value != ""
+        return is_shared or not is_pods
     match process.used_bytes:
         case Known(used):
             return process.name in policy.management_processes and used <= policy.management_bytes

@@ -103,6 +103,8 @@ class Policy:
         "nvidia-cuda-validator", "nvidia-operator-validator", "nvidia-device-plugin-validator", "nvidia-dcgm",
     )  # fmt: skip
     """Beginnings of pod names: an operator's own pods that may hold a GPU."""
+    operator_namespaces: tuple[str, ...] = ("gpu-operator", "nvidia-gpu-operator")
+    """Where those pods run: elsewhere anybody may give a pod such a name."""
     diagnostic_processes: tuple[str, ...] = ("nvvs", "dcgmproftester", "nvbandwidth", "gpu_burn")
     """Beginnings of process names: tests of a GPU, which need all of it."""
     partitioner_labels: tuple[str, ...] = ("nos.nebuly.com/gpu-partitioning",)

@@ -3,7 +3,8 @@
 Input: procfs under a root. Output: planes.Boot, kube.Plugin, start times and cgroup paths.
 
 Invariant: a process id means something only in the host's PID namespace. Where that view is missing nothing is joined
-by pid, since the same number is some other process in ours.
+by pid, since the same number is some other process in ours. Anybody may call their process kubelet: one in a pod's cgroup is the kubelet only where there
+is no other (a node that is itself a pod).
 
 Why not psutil here: it knows one /proc, and one file per question is all that is asked.
 """
@@ -14,6 +15,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 
+from agent.core import cgroup
 from agent.model import planes
 from muster.model import codec, kube
 from muster.model.reading import NOT_COLLECTED, Known, Reading, Unknown
@@ -35,6 +37,7 @@ class HostProcess:
     executable: str
     """Base name of the first argument, or the kernel's name of the process."""
     started_at: datetime.datetime
+    is_in_pod: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +127,23 @@ def list_named(proc_root: pathlib.Path, names: Iterable[str]) -> Reading[tuple[H
     for pid in pids:
         name = _executable(proc_root / str(pid))
         if name in wanted and (started_at := _started_at(proc_root, pid, booted_at)) is not None:
-            found.append(HostProcess(pid=pid, executable=wanted[name], started_at=started_at))
+            found.append(
+                HostProcess(
+                    pid=pid,
+                    executable=wanted[name],
+                    started_at=started_at,
+                    is_in_pod=_is_in_pod(read_cgroup(proc_root, pid)),
+                )
+            )
     return Known(tuple(sorted(found, key=lambda process: (process.started_at, process.pid))))
+
+
+def _is_in_pod(path: Reading[str]) -> bool:
+    match path:
+        case Known(text):
+            return cgroup.owner_of(text) != Known("")
+        case Unknown():
+            return False
 
 
 def _started_at(proc_root: pathlib.Path, pid: int, booted_at: datetime.datetime) -> datetime.datetime | None:
@@ -142,7 +160,7 @@ def kubelet_started_at(found: Reading[tuple[HostProcess, ...]], names: Iterable[
     """Return when the youngest kubelet process started."""
     match found:
         case Known(all_found):
-            starts = [process.started_at for process in all_found if process.executable in tuple(names)]
+            starts = [process.started_at for process in _kubelets(all_found, names)]
             return Known(max(starts)) if starts else Unknown("NotFound", "no kubelet process")
         case Unknown():
             return found
@@ -152,9 +170,15 @@ def kubelet_pids(found: Reading[tuple[HostProcess, ...]], names: Iterable[str]) 
     """Return the kubelets' process ids, oldest first; none where the host's processes are not seen."""
     match found:
         case Known(all_found):
-            return tuple(process.pid for process in all_found if process.executable in tuple(names))
+            return tuple(process.pid for process in _kubelets(all_found, names))
         case Unknown():
             return ()
+
+
+def _kubelets(found: Iterable[HostProcess], names: Iterable[str]) -> list[HostProcess]:
+    wanted = tuple(names)
+    named = [process for process in found if process.executable in wanted]
+    return [process for process in named if not process.is_in_pod] or named
 
 
 def plugins(
@@ -166,7 +190,8 @@ def plugins(
     match found, sockets.present:
         case Known(all_found), _:
             starts = [process.started_at for process in all_found if process.executable in tuple(names)]
-            alive, started = Known(bool(starts)), Known(max(starts)) if starts else Unknown("NotFound")
+            # The oldest: a process that somebody names like the plugin must not answer refusals as its restart would (faults.md B3).
+            alive, started = Known(bool(starts)), Known(min(starts)) if starts else Unknown("NotFound")
         case Unknown() as unread, Known():
             alive, started = unread, unread
         case Unknown() as unread, _:

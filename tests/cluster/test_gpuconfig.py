@@ -91,7 +91,10 @@ async def test_a_slice_carries_the_layout_and_how_the_plugin_shares(cluster, cli
     client.create(a_reader_of(namespace, "mig-manager", "layouts"))
     client.create(a_reader_of(namespace, "nvidia-device-plugin", "sharing", plugins=True))
     watch = ClusterWatch(
-        apiclient.from_kubeconfig(cluster.kubeconfig), SystemClock(), agents=lambda: frozenset((NODE,))
+        apiclient.from_kubeconfig(cluster.kubeconfig),
+        SystemClock(),
+        agents=lambda: frozenset((NODE,)),
+        serving_namespaces=(namespace,),
     )
     sent = []
     with labelled(client, nvidia_com__mig_config=WANTED):
@@ -222,7 +225,7 @@ async def test_a_layout_that_stopped_midway_is_seen_by_a_running_agent(tmp_path,
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(node.stop)
         stack.enter_context(labelled(client, **labels))
-        admitter, _ = await stack.enter_async_context(town.kube_admitter())
+        admitter, _ = await stack.enter_async_context(town.kube_admitter(serving_namespaces=(namespace,)))
         token = town.token(pod=town.pod_on(NODE))
         process, port = await agent_on(node, tmp_path, admitter.token_port, town.world.admitter.ca, token)
         stack.push_async_callback(ended, process)

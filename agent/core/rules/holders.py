@@ -118,7 +118,8 @@ def _operator_pods(context: Context, view: ResourceView) -> Iterator[Suspicion]:
     held: dict[str, list[str]] = {}
     for text, pods in view.holders().items():
         for pod in pods:
-            if pod.rpartition("/")[2].startswith(context.policy.operator_pods):
+            namespace, _, name = pod.partition("/")
+            if namespace in context.policy.operator_namespaces and name.startswith(context.policy.operator_pods):
                 held.setdefault(pod, []).append(text)
     for pod, ids in sorted(held.items()):
         yield Suspicion(

@@ -7,11 +7,17 @@ from lightkube.resources import core_v1 as core
 from admitter.sources import slimpod
 from admitter.sources.sharing import Shared
 
+SERVING = frozenset(("gpu-operator",))
+OWNED_BY_DAEMON_SET = {
+    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}]
+}
+"""Which proves nothing: any tenant may make one."""
 
-def a_pod(name, containers, volumes, **spec):
+
+def a_pod(name, containers, volumes, namespace="gpu-operator", **spec):
     content = {"containers": containers, "volumes": volumes, **spec}
-    metadata = {"uid": "u", "name": name, "namespace": "gpu-operator"}
-    return slimpod.pod(core.Pod.from_dict({"metadata": metadata, "spec": content}), Shared())
+    metadata = {"uid": "u", "name": name, "namespace": namespace, **OWNED_BY_DAEMON_SET}
+    return slimpod.pod(core.Pod.from_dict({"metadata": metadata, "spec": content}), Shared(), SERVING)
 
 
 def env(**variables):
@@ -44,7 +50,7 @@ PLUGIN = a_pod(
         {"name": "configs", "configMap": {"name": "time-slicing-config"}},
     ],
 )
-MANAGER = a_pod(
+MANAGER_PARTS = (
     "nvidia-mig-manager-x",
     [
         {
@@ -56,6 +62,7 @@ MANAGER = a_pod(
     ],
     [{"name": "layouts", "configMap": {"name": "default-mig-parted-config"}}],
 )
+MANAGER = a_pod(*MANAGER_PARTS)
 
 
 def test_examples():
@@ -79,6 +86,12 @@ def test_a_mig_manager_keeps_where_its_layouts_are():
     assert (MANAGER.serves_devices, MANAGER.manages_mig) == (False, True)
     assert MANAGER.told.settings == {"CONFIG_FILE": "/mig-parted-config/config.yaml"}
     assert MANAGER.told.folders == {"/mig-parted-config": "default-mig-parted-config"}
+
+
+def test_a_tenants_pod_of_that_name_and_image_manages_nothing():
+    """Its layout would be held against the node, and its ConfigMap would be asked for."""
+    pod = a_pod(*MANAGER_PARTS, namespace="team-a")
+    assert (pod.manages_mig, pod.told) == (False, None)
 
 
 def test_of_any_other_pod_nothing_is_kept():

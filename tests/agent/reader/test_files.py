@@ -129,6 +129,30 @@ def test_the_kubelet_and_the_plugin(root):
     assert newest > processes.kubelet_started_at(found, ("kubelet",)).value > at
 
 
+def test_a_pods_process_of_that_name_is_neither_a_new_kubelet_nor_a_restarted_plugin(root):
+    """Either would answer a kubelet's refusals, and let the node's capacity rise (faults.md B3, E3)."""
+    names = ("kubelet", "nvidia-device-plugin")
+
+    def seen():
+        found = processes.list_named(root / "proc", names)
+        facts = processes.SocketFacts(present=Known(True))
+        (plugin,) = processes.plugins(found, names[1:], facts).value
+        kubelets = processes.kubelet_pids(found, names[:1])
+        return processes.kubelet_started_at(found, names[:1]), kubelets, plugin.started_at
+
+    before = seen()
+    for name in names:
+        host.start_process(root, (name,), proctable.pod_cgroup("1111-2222"))
+    assert seen() == before
+
+
+def test_a_node_that_is_itself_a_pod_has_its_kubelet_in_one(root):
+    host.stop_kubelet(root)
+    pid = host.start_process(root, ("kubelet",), proctable.pod_cgroup("1111-2222"))
+    found = processes.list_named(root / "proc", ("kubelet",))
+    assert processes.kubelet_pids(found, ("kubelet",)) == (pid,)
+
+
 def test_without_the_hosts_process_view_nothing_is_joined(root, monkeypatch):
     """In the container's own /proc, process 2 is not the kernel's: the same pid would be somebody else."""
     monkeypatch.setattr(processes, "_OWN", root / "proc")
