@@ -110,6 +110,8 @@ class FeedHub:
         self._nodes: dict[str, NodeState] = {}
         self._lives: dict[str, feedstate.Lives] = {}
         self._streams: dict[str, FeedStream] = {}
+        self._left_at: dict[str, float] = {}
+        """Nodes without a stream -> when it ended; also of those that greeted and never said more."""
         self._leases: dict[str, feed_pb2.LeaseSet] = {}
         self._stale: frozenset[str] = frozenset()
         self._hear_answers: Callable[[str, tuple[Answer, ...]], None] = lambda _node, _answers: None
@@ -216,8 +218,8 @@ class FeedHub:
             if stream.budget < 1:
                 stream.refill()
         now = self._now()
-        for node, state in list(self._nodes.items()):
-            if now - state.heard_at > FORGET_SECONDS and node not in self._streams:
+        for node, left_at in list(self._left_at.items()):
+            if now - left_at > FORGET_SECONDS:
                 self._forget(node)
         stale = frozenset(node for node, state in self._nodes.items() if now - state.heard_at > self._node_ttl_seconds)
         if stale != self._stale:
@@ -225,10 +227,11 @@ class FeedHub:
             self._note_change()
 
     def _forget(self, node: str) -> None:
-        self._nodes.pop(node, None)
+        del self._left_at[node]
         self._lives.pop(node, None)
         self._leases.pop(node, None)
-        self._note_change()
+        if self._nodes.pop(node, None) is not None:
+            self._note_change()
 
     def _now(self) -> float:
         return self._fleet_clock.at(self._clock.monotonic())
@@ -254,6 +257,7 @@ class FeedHub:
         if older is not None:
             older.end(_SUPERSEDED)
         self._streams[node] = stream
+        self._left_at.pop(node, None)
         stream.send(feed_pb2.ConnectResponse(welcome=self._welcome))
         self._new_stream(node)
         if node in self._leases:
@@ -267,6 +271,7 @@ class FeedHub:
         """Note that a stream is over; the node's state ages from now on."""
         if self._streams.get(stream.node) is stream:
             del self._streams[stream.node]
+            self._left_at[stream.node] = self._now()
 
     def take(self, stream: FeedStream, request: feed_pb2.ConnectRequest) -> Refusal | None:
         """Have the core decide on one message, and keep the state if it was accepted; Malformed if it has no meaning."""

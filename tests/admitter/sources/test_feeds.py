@@ -203,6 +203,21 @@ async def test_a_node_that_stays_away_is_forgotten(world):
         assert hub.view().nodes == {}
 
 
+async def test_a_node_that_only_greeted_is_forgotten_too(world):
+    """A hello that is followed by nothing leaves the epoch behind, and nothing else of the node."""
+    clock = feedworld.MonotonicClock()
+    async with world.hub(clock=clock) as (hub, address):
+        async with world.wire(address) as wire:
+            await wire.greet(start_counter=4)
+        await feedworld.until(lambda: not hub.connected)
+        for _ in range(8000):
+            clock.jumped += 0.5
+            hub.tick()
+        async with world.wire(address) as again:
+            await again.greet(start_counter=3)
+        assert hub.refused == {}
+
+
 async def test_a_flood_is_read_no_faster_than_a_node_may_speak(world, monkeypatch):
     """The rest waits in the sender's socket; others are served meanwhile."""
     monkeypatch.setattr(feedstream, "BUDGET", 10)
