@@ -15,6 +15,8 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import structlog
 
@@ -31,6 +33,8 @@ MAX_BYTES = 4 * 1024 * 1024
 """History is bounded (agent.model.history); this is far above it."""
 _MAX_COUNTER = 2**63
 """Starts and GPUs beyond it were never counted; the wire's fields end a little above."""
+_MAX_REMEMBERED = 2**53
+"""Of the history: the admitter takes no report with more."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +95,14 @@ class EvidenceFile:
         try:
             if self._path.stat().st_size > MAX_BYTES:
                 raise codec.Malformed(str(self._path), f"has more than {MAX_BYTES} bytes")
-            evidence = jsonform.from_json(Evidence, json.loads(self._path.read_bytes()))
+            data = json.loads(self._path.read_bytes())
+            leases = data.pop("leases", {}) if isinstance(data, dict) else {}
+            evidence = jsonform.from_json(Evidence, data)
             if evidence.schema != SCHEMA or not _is_count(evidence.start_counter, evidence.learned_gpus):
                 raise codec.Malformed(str(self._path), f"is not {SCHEMA}")
-            evidence = dataclasses.replace(evidence, leases=self._sound(evidence.leases))
+            for field in _absurd(jsonform.to_json(evidence.history), "$.history"):
+                raise codec.Malformed(field, "is no number that was ever remembered")
+            evidence = dataclasses.replace(evidence, leases=self._sound(leases))
             # JSON can spell texts that nothing can be told in: halves of surrogate pairs.
             json.dumps(jsonform.to_json(evidence), ensure_ascii=False).encode()
         except FileNotFoundError:
@@ -107,9 +115,10 @@ class EvidenceFile:
             return None
         return evidence
 
-    def _sound(self, leases: HeldLeases) -> HeldLeases:
-        """Return the leases, or none where the feed has no place for their numbers: it would end at every start."""
+    def _sound(self, data: Any) -> HeldLeases:
+        """Return the leases, or none where they are none or the feed has no place for them: it would end at every start."""
         try:
+            leases = jsonform.from_json(HeldLeases, data, "$.leases")
             pbform.fill(feed_pb2.LeaseSet(), leases)
         except ValueError as error:
             _LOG.error("the leases in the evidence are ignored", path=str(self._path), error=str(error)[:200])
@@ -119,6 +128,18 @@ class EvidenceFile:
 
 def _is_count(*numbers: int) -> bool:
     return all(0 <= number < _MAX_COUNTER for number in numbers)
+
+
+def _absurd(data: Any, path: str) -> Iterator[str]:
+    """Yield the paths of numbers that no history holds: a floor above every count would let capacity rise in one step."""
+    if isinstance(data, Mapping):
+        for name, item in data.items():
+            yield from _absurd(item, f"{path}.{name}")
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from _absurd(item, f"{path}[{index}]")
+    elif isinstance(data, int) and not 0 <= data <= _MAX_REMEMBERED:
+        yield path
 
 
 def read_boot_id(path: pathlib.Path) -> str:

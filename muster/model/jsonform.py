@@ -18,6 +18,9 @@ from muster.model.reading import NOT_COLLECTED, Known, Unknown
 
 T = TypeVar("T")
 
+_LEAST, _MOST = -(2**63), 2**64 - 1
+"""What protobuf's widest numbers hold, and so whatever can be told on; NaN and the infinities are outside too."""
+
 
 def to_json(value: Any) -> dict[str, Any]:
     """Return the JSON object of a model value. Fields that hold their default are left out, unless marked."""
@@ -165,9 +168,12 @@ def _parse_map(shape: Shape, data: Any, path: str) -> Mapping[str, Any]:
 
 
 def _parse_value(shape: Shape, data: Any, path: str) -> Any:
-    if shape.type is float and isinstance(data, int) and not isinstance(data, bool):
+    is_number = isinstance(data, int | float) and not isinstance(data, bool)
+    if is_number and not _LEAST <= data <= _MOST:
+        raise Malformed(path, "is out of bounds: no number here has more than 64 bits")
+    if shape.type is float and is_number:
         return float(data)
-    if not isinstance(data, shape.type) or (shape.type is int and isinstance(data, bool)):
+    if not isinstance(data, shape.type) or (shape.type is int and not is_number):
         raise Malformed(path, f"expected {shape.type.__name__}, got {type(data).__name__}")
     return data
 

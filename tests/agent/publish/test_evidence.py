@@ -9,10 +9,14 @@ import hypothesis.strategies as st
 import pytest
 import structlog.testing
 
+from agent.core.judge import judge
 from agent.model.history import Evidence as Hit
 from agent.model.history import History
 from agent.model.lease import HeldLease, HeldLeases
+from agent.model.policy import Policy
 from agent.publish import evidence, feed
+from tests import builders
+from tests.builders import WHOLE
 
 NOW = datetime.datetime(2026, 12, 1, 10, tzinfo=datetime.UTC)
 HISTORY = History(started=True, boot_id="b1", evidence=(Hit(key="B2|nvidia.com/gpu|", since=NOW, samples=2),))
@@ -102,6 +106,56 @@ def test_whatever_the_numbers_are_the_feed_begins(tmp_path_factory, term, units,
     publisher = feed.FeedPublisher(addresses=(), credentials=credentials, hello=hello, held=began.leases)
     assert publisher.hello().hello.start_counter == began.start_counter
     assert 0 <= began.learned_gpus < 2**63
+
+
+@pytest.mark.parametrize("number", [-1, 2**60, 2**70, 10**400, 1e300])
+@pytest.mark.parametrize(
+    ("history", "field"),
+    [
+        (
+            {"evidence": [{"key": "B2||", "since": "2026-12-01T10:00:00Z", "samples": "?"}]},
+            "$.history.evidence[0].samples",
+        ),
+        (
+            {"resources": {"nvidia.com/gpu": {"verdict": "OK", "strict": "?"}}},
+            "$.history.resources.nvidia.com/gpu.strict",
+        ),
+        ({"resources": {"a": {"verdict": "OK", "seen_lenient": "?"}}}, "$.history.resources.a.seen_lenient"),
+    ],
+)
+def test_a_number_that_nobody_remembered_is_named(tmp_path, history, field, number):
+    """A floor that high would publish a rise at the first sample (faults.md P4)."""
+    text = json.dumps({"schema": evidence.SCHEMA, "boot_id": "b1", "start_counter": 4, "history": history})
+    (tmp_path / evidence.FILE_NAME).write_text(text.replace('"?"', str(number)))
+    with structlog.testing.capture_logs() as logs:
+        found = evidence.EvidenceFile(tmp_path, "b1").start(1.0)
+    assert found == evidence.Evidence(boot_id="b1", start_counter=1000)
+    assert [line["error"].partition(": ")[0] for line in logs] == [field]
+
+
+MEMORY = st.fixed_dictionaries(
+    {"verdict": st.sampled_from(["OK", "OVER"])},
+    optional=dict.fromkeys(("strict", "lenient", "seen_strict", "seen_lenient"), NUMBERS),
+)
+
+
+@hypothesis.given(st.dictionaries(st.text(max_size=3), MEMORY, max_size=3), NUMBERS)
+def test_whatever_a_history_holds_the_first_cycle_is_judged_or_the_file_is_ignored(
+    tmp_path_factory, resources, samples
+):
+    folder = tmp_path_factory.mktemp("evidence")
+    hit = {"key": "B2|nvidia.com/gpu|", "since": "2026-12-01T10:00:00Z", "samples": samples}
+    content = {
+        "started": True,
+        "boot_id": "b1",
+        "resources": {**resources, WHOLE: {"verdict": "OK", "strict": samples}},
+    }
+    text = {"schema": evidence.SCHEMA, "boot_id": "b1", "start_counter": 4, "history": {**content, "evidence": [hit]}}
+    (folder / evidence.FILE_NAME).write_text(json.dumps(text))
+    with structlog.testing.capture_logs():
+        began = evidence.EvidenceFile(folder, "b1").start(1.0)
+    report = judge(began.history, builders.a_node(), Policy(), api_server=True)[1]
+    assert 0 <= report.resources[WHOLE].admit_strict.value <= 8
 
 
 LEASES = st.builds(
