@@ -103,8 +103,6 @@ class EvidenceFile:
             for field in _absurd(jsonform.to_json(evidence.history), "$.history"):
                 raise codec.Malformed(field, "is no number that was ever remembered")
             evidence = dataclasses.replace(evidence, leases=self._sound(leases))
-            # JSON can spell texts that nothing can be told in: halves of surrogate pairs.
-            json.dumps(jsonform.to_json(evidence), ensure_ascii=False).encode()
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:

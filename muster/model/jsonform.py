@@ -164,6 +164,8 @@ def _parse_map(shape: Shape, data: Any, path: str) -> Mapping[str, Any]:
         raise Malformed(path, f"expected an object, got {type(data).__name__}")
     assert shape.item is not None
     inner = shape.item
+    for key in data:
+        _check_text(key, path)
     return codec.freeze({key: _parse(inner, item, f"{path}.{key}") for key, item in data.items()})
 
 
@@ -175,7 +177,17 @@ def _parse_value(shape: Shape, data: Any, path: str) -> Any:
         return float(data)
     if not isinstance(data, shape.type) or (shape.type is int and not is_number):
         raise Malformed(path, f"expected {shape.type.__name__}, got {type(data).__name__}")
+    if isinstance(data, str):
+        _check_text(data, path)
     return data
+
+
+def _check_text(text: str, path: str) -> None:
+    """JSON can spell halves of surrogate pairs, which neither protobuf nor a terminal takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Malformed(path, f"{ascii(text)[:80]} is not Unicode text") from None
 
 
 def time_to_text(instant: datetime.datetime) -> str:

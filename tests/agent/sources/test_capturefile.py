@@ -1,9 +1,15 @@
 """A capture is read whole, or refused with everything that is wrong with it."""
 
 import json
+import pathlib
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
+from agent.core.judge import judge
+from agent.model.history import History
+from agent.model.policy import Policy
 from agent.sources import capturefile
 from agent.sources.capturefile import BadCapture
 from muster.model import jsonform
@@ -102,3 +108,41 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
     for path, text in ((tmp_path / "missing", "No such file"), (tmp_path, "Is a directory"), (binary, "not UTF-8")):
         with pytest.raises(BadCapture, match=text):
             capturefile.read_capture(path)
+
+
+CAPTURES = sorted((pathlib.Path(__file__).parents[2] / "captures").glob("*.jsonl"))
+ABSURD = st.one_of(
+    st.sampled_from([2**63, 2**64, 10**300, -1, -(2**63), 1e308, 5e-324, "", "x" * 5000, "\ud800", None, True, [], {}]),
+    st.sampled_from(["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-23:59"]),
+)
+
+
+def leaves(data, path=()):
+    """Where the plain values of a JSON value stand."""
+    if isinstance(data, dict | list):
+        items = data.items() if isinstance(data, dict) else enumerate(data)
+        return [leaf for key, item in items for leaf in leaves(item, (*path, key))]
+    return [path]
+
+
+@hypothesis.settings(max_examples=150)
+@hypothesis.given(st.data())
+def test_an_absurd_value_anywhere_is_refused_with_its_place_or_judged(data):
+    """Whatever the answer, it can be written down, and no number in it is below nothing."""
+    lines = [json.loads(text) for text in data.draw(st.sampled_from(CAPTURES)).read_text().splitlines() if text.strip()]
+    *way, last = data.draw(st.sampled_from(leaves(lines)))
+    place = lines
+    for key in way:
+        place = place[key]
+    place[last] = data.draw(ABSURD)
+    try:
+        capture = capturefile.parse([json.dumps(each) for each in lines])
+    except BadCapture:
+        assert all(problem.startswith("line ") for problem in problems(*map(json.dumps, lines)))
+        return
+    history = History()
+    for observation in capture.observations:
+        history, report = judge(history, observation, Policy(), api_server=capture.api_server)[:2]
+        json.dumps(jsonform.to_json(report), ensure_ascii=False).encode()
+        numbers = [each.admit_lenient for each in report.resources.values()]
+        assert all(isinstance(number, Unknown) or number.value >= 0 for number in numbers)
