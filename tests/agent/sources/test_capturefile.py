@@ -125,7 +125,7 @@ def leaves(data, path=()):
     return [path]
 
 
-@hypothesis.settings(max_examples=150)
+@hypothesis.settings(max_examples=40)
 @hypothesis.given(st.data())
 def test_an_absurd_value_anywhere_is_refused_with_its_place_or_judged(data):
     """Whatever the answer, it can be written down, and no number in it is below nothing."""
@@ -138,7 +138,7 @@ def test_an_absurd_value_anywhere_is_refused_with_its_place_or_judged(data):
     try:
         capture = capturefile.parse([json.dumps(each) for each in lines])
     except BadCapture:
-        assert all(problem.startswith("line ") for problem in problems(*map(json.dumps, lines)))
+        assert all(": $" in problem for problem in problems(*map(json.dumps, lines)))
         return
     history = History()
     for observation in capture.observations:
