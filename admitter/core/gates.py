@@ -17,7 +17,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from admitter.core import deadlines, grouprequest, obstacles, seats, strikes
+from admitter.core import deadlines, grouprequest, obstacles, seats, strays, strikes
 from admitter.core.deadlines import Deadline, Maker
 from admitter.model.cluster import KubePod, Owner
 from admitter.model.decision import Explanation
@@ -97,15 +97,7 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Inte
         return hold, outcome
     if holds and hold.request_id:
         return _follow(scene, hold, policy)
-    ours = _ours(scene, policy)
-    if not ours:
-        return hold, ()
-    obstacle = obstacles.found(group, hold, policy, scene.now)
-    if obstacle is not None:
-        if obstacle.reason != HoldReason.ON_STRIKE:
-            hold = dataclasses.replace(hold, kept_at=scene.now)
-        return _tell(hold, obstacle, _withdrawal(record, obstacle.summary))
-    return _ask(scene, hold, policy, ours)
+    return _plan(scene, hold, policy)
 
 
 def _noticed(scene: Scene, hold: Hold) -> Hold:
@@ -156,6 +148,25 @@ def _ours(scene: Scene, policy: GatePolicy) -> list[GroupMember]:
     ):
         return ours
     return list(members)
+
+
+def _plan(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Intent, ...]]:
+    """Put the members that are held to the queue, unless something keeps them from it."""
+    group, record = scene.group, scene.record
+    hold, told, back = strays.judge(
+        group, hold, policy, scene.now, known=scene.request_of.keys(), owners=scene.owners, kin=scene.kin
+    )
+    if told is not None:
+        return _tell(hold, told, (*_withdrawal(record, told.summary), *back))
+    ours = _ours(scene, policy)
+    if not ours:
+        return hold, ()
+    obstacle = obstacles.found(group, hold, policy, scene.now)
+    if obstacle is not None:
+        if obstacle.reason != HoldReason.ON_STRIKE:
+            hold = dataclasses.replace(hold, kept_at=scene.now)
+        return _tell(hold, obstacle, _withdrawal(record, obstacle.summary))
+    return _ask(scene, hold, policy, ours)
 
 
 def _ask(scene: Scene, hold: Hold, policy: GatePolicy, ours: Sequence[GroupMember]) -> tuple[Hold, tuple[Intent, ...]]:

@@ -1,7 +1,7 @@
 """What was given and refused: by a kubelet, by a scheduler that does not bind, by whoever forbids a patch.
 
 Input: a group whose members were let go, what is remembered of it, the clock. Output: strikes, and where no pod of the
-gang is bound, the way back: the lease is given up and the pods go back through their owner.
+gang is bound, the way back: the pods go back through their owner, and the lease is given up.
 
 Invariants: a refusal is counted once. While one pod of the gang is bound its pods are left where they are (design.md section
 6, never destroy work); the lease is given up all the same when a node refused, and whoever comes in the place of the
@@ -9,6 +9,8 @@ refused pod is placed anew, around those that run. A gang of which a member cann
 its containers has started. The same holds of every pod that would end with what is suspended, of the gang or not.
 Each strike of the same party for the same reason doubles the delay, up to
 a bound; all are forgotten some time after the last one, or when the gang has started.
+Pods that nobody bound are wanted back with every look until they are gone, and their lease stays as long: where no request gets
+through, the scheduler's may, and what it binds then must be somebody's place.
 
 Not here: what a broken promise means for the node (trust.py).
 """
@@ -54,14 +56,14 @@ def judge(
     rejected, late = _rejected(group, hold), _unbound(group, hold, policy, now)
     live = [member.pod for member in group.members if member.pod.uid in hold.seats]
     unpulled = _unpulled(live, group, hold, policy, now)
-    others = _others(live, owners, kin) if late or unpulled or rejected else ()
+    others = beside(live, owners, kin) if late or unpulled or rejected else ()
     if unpulled and any(has_started(pod) for pod in others):
         hold, unpulled = dataclasses.replace(hold, stays=_stays(HoldReason.CANNOT_PULL, unpulled, others)), []
     elif late and any(stands(pod) for pod in others):
         hold = dataclasses.replace(hold, stays=_stays(HoldReason.NOT_BOUND, late, others))
     elif hold.stays is not None:
         hold = dataclasses.replace(hold, stays=None)
-    strikes = (*rejected, *(strike for strike in late if strike.uid not in hold.blamed), *unpulled)
+    strikes = (*rejected, *(strike for strike in (*late, *unpulled) if strike.uid not in hold.blamed))
     # A pod that is bound may start at any moment, and be deleted by whoever still believes that it has not.
     is_placed = any(pod.node for pod in live) or any(has_started(pod) for pod in group.ended if pod.uid in hold.seats)
     is_placed = (is_placed or any(stands(pod) for pod in others)) and not unpulled
@@ -70,12 +72,14 @@ def judge(
     if not rejected and (is_placed or not (late or unpulled)):
         return hold, strikes
     detail = "; ".join(strike.blame for strike in (*rejected, *late, *unpulled))[:512]
+    back = () if is_placed else tuple(replans(live, owners, detail, is_bound=bool(unpulled)))
+    if not rejected:
+        return hold, (*strikes, *back)
     hold = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset(), stays=None)
-    replans = () if is_placed else tuple(_replans(live, owners, detail, is_bound=bool(unpulled)))
-    return hold, (*strikes, Withdraw(detail=detail, has_run=hold.has_run), *replans)
+    return hold, (*strikes, Withdraw(detail=detail, has_run=hold.has_run), *back)
 
 
-def _others(
+def beside(
     live: Iterable[KubePod], owners: Mapping[str, Owner | None], kin: Callable[[Owner], Iterable[KubePod]]
 ) -> tuple[KubePod, ...]:
     """Return every pod that would end with the suspension of what makes these."""
@@ -100,7 +104,7 @@ def stands(pod: KubePod) -> bool:
     return bool(pod.node) or has_started(pod)
 
 
-def _replans(
+def replans(
     live: Iterable[KubePod], owners: Mapping[str, Owner | None], detail: str, *, is_bound: bool
 ) -> Iterator[Replan]:
     """Send the pods back, an owner at a time."""

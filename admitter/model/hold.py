@@ -93,6 +93,8 @@ class Hold:
     """On strike until then."""
     blamed: frozenset[str] = frozenset()
     """UIDs whose rejection or refusal has been counted."""
+    astray: Mapping[str, float] = codec.mapping()
+    """UID -> since when a member was seen that was let go under a lease which nobody knows, and is not bound."""
     stays: Told | None = None
     """Why it is left as it is, though some of it cannot start; None: all can, or it is sent back."""
     told: Told | None = None

@@ -10,7 +10,7 @@ from admitter.core import groups, strikes
 from admitter.core.kin import Kin
 from admitter.model.cluster import Owner
 from admitter.model.group import JobSet, ReplicatedJob, Workloads
-from admitter.model.hold import Hold, HoldReason, Replan, Seat, Strike, Withdraw
+from admitter.model.hold import Hold, HoldReason, Replan, Seat, Strike
 from muster.model import kube
 from tests.admitter.gatescenes import POLICY, running
 from tests.admitter.grouppods import a_group, a_job, a_job_pod
@@ -55,7 +55,7 @@ def test_a_driver_that_runs_in_another_part_keeps_its_job_set(is_known):
     assert intents == ()
     assert hold.stays.reason == HoldReason.CANNOT_PULL
     assert "driver-0 would end with it" in hold.stays.summary
-    assert kinds(judge([worker], [], workloads)[1]) == {Strike, Withdraw, Replan}
+    assert kinds(judge([worker], [], workloads)[1]) == {Strike, Replan}
 
 
 def test_a_driver_without_devices_in_the_same_group_keeps_it():
@@ -67,7 +67,7 @@ def test_a_driver_without_devices_in_the_same_group_keeps_it():
 @pytest.mark.parametrize("node", ["n2", ""])
 def test_a_pod_beside_it_that_is_bound_may_start_at_any_moment(node):
     hold, intents = judge([a_part("worker")], [a_part("driver", node=node)], a_world())
-    assert kinds(intents) == ({Strike} if node else {Strike, Withdraw, Replan})
+    assert kinds(intents) == ({Strike} if node else {Strike, Replan})
     assert (hold.stays is not None) == bool(node)
 
 
@@ -78,7 +78,7 @@ def test_it_is_sent_back_once_that_one_is_done():
     assert (intents, again.stays) == ((), hold.stays), "it is counted once, and said as long as it is so"
     done = dataclasses.replace(driver, phase=kube.PodPhase.SUCCEEDED)
     _, intents = judge([worker], [done], a_world(), hold=hold)
-    assert kinds(intents) == {Withdraw, Replan}
+    assert kinds(intents) == {Replan}
 
 
 def test_a_pod_of_nobody_here_keeps_nothing():
