@@ -20,10 +20,8 @@ import structlog
 from admitter.clock import Clock
 from admitter.core.book import Book
 from admitter.core.safeguard import Safeguard
-from admitter.model.feedmessages import LeaseSet
 from admitter.model.gang import Gang, Member
 from admitter.model.leadership import Guard, NotLeading
-from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.nodefacts import NodeFacts
 from admitter.model.promise import Rejection
@@ -34,6 +32,7 @@ from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
 from admitter.publish.figures import Figures, Scene
 from muster.model import codec
+from muster.model.lease import LeaseSet, NodeLease
 
 _LOG = structlog.get_logger(__name__)
 

@@ -26,10 +26,10 @@ from agent import sentence
 from agent.core import blinded
 from agent.model import planes
 from agent.model.history import History
-from agent.model.lease import HeldLeases
 from agent.publish.board import Board, Notice
 from agent.publish.evidence import Evidence
 from agent.sources.sample import Sample
+from muster.model.lease import LeaseSet
 from muster.model.reading import Known, Reading, Unknown
 from muster.model.report import NodeReport, Topology
 
@@ -136,7 +136,7 @@ class Loop:
         self._woken.set()
         self._session_due.set()
 
-    def hold(self, leases: HeldLeases) -> None:
+    def hold(self, leases: LeaseSet) -> None:
         """Keep the leases of this node, at once: a restart in the next moment must not loosen them."""
         self._evidence = dataclasses.replace(self._evidence, leases=leases)
         self._keeper.keep(self._evidence)

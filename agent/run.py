@@ -30,7 +30,6 @@ from agent.core import judge, manners, topology
 from agent.core.rules import table
 from agent.model import planes
 from agent.model.history import History
-from agent.model.lease import HeldLeases
 from agent.model.policy import Policy
 from agent.publish import evidence, feed, metrics
 from agent.publish.board import Board
@@ -49,6 +48,7 @@ from agent.sources import (
 from agent.sources.slice import SliceStore
 from muster import bearer, probes, settings, tls
 from muster.model import codec, kube
+from muster.model.lease import LeaseSet
 from muster.model.reading import Known, Reading, Unknown
 from muster.model.report import NodeReport, Topology
 from muster.pb.muster.v1 import feed_pb2
@@ -225,7 +225,7 @@ class Agent:
             clock=self._time,
         )
 
-    def _heard_leases(self, leases: HeldLeases) -> None:
+    def _heard_leases(self, leases: LeaseSet) -> None:
         self._loop.hold(leases)
 
     def _heard_slice(self, content: kube.NodeSlice, age_seconds: float) -> None:

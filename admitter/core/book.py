@@ -22,11 +22,12 @@ from admitter.core.recover import Fate, Orphan
 from admitter.core.register import Register
 from admitter.model.decision import Explanation, Grant, Policy
 from admitter.model.gang import Member
-from admitter.model.lease import Lease, NodeLease
+from admitter.model.lease import Lease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.promise import Rejection
 from admitter.model.queue import Ask, QueueState
 from admitter.model.record import GangRecord, GangState, Terms
+from muster.model.lease import NodeLease
 from muster.model.vocabulary import EndReason, WaitReason
 
 _MAX_ENDED = 10_000

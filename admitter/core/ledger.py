@@ -10,10 +10,10 @@ Why kept: a fleet runs thousands of gangs with hundreds of members, and a pass c
 
 from collections.abc import Iterable, Mapping
 
-from admitter.model.lease import NodeLease
 from admitter.model.nodefacts import Claim
 from admitter.model.queue import Holding, runtime_seconds
 from admitter.model.record import GangRecord, node_leases
+from muster.model.lease import NodeLease
 from muster.model.reading import Known, Unknown
 
 

@@ -21,11 +21,11 @@ from admitter.core.supply import Supply
 from admitter.core.table import Table
 from admitter.model import nodecapacity
 from admitter.model.decision import Policy
-from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView, NodeState
 from admitter.model.nodefacts import POD_SLOTS, Claim, NodeFacts
 from admitter.model.supply import NodeOffers, Offer
 from muster.model import codec
+from muster.model.lease import NodeLease
 from muster.model.reading import Known, Reading, Unknown
 from muster.model.report import Finding, NodeReport, ResourceReport, Verdict, worst
 

@@ -18,8 +18,9 @@ from collections.abc import Iterable, Mapping, Set
 from admitter.core import explain
 from admitter.model.decision import Explanation
 from admitter.model.gang import Gang, Member
-from admitter.model.lease import Lease, NodeLease, Placement
+from admitter.model.lease import Lease, Placement
 from admitter.model.nodecapacity import ClusterView
+from muster.model.lease import NodeLease
 
 _NAMED_IN_LINE = 5
 

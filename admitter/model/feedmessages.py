@@ -6,8 +6,8 @@ The Delta is in muster.model.delta, since both sides speak it.
 import dataclasses
 from collections.abc import Mapping
 
-from admitter.model.lease import NodeLease
 from muster.model import codec
+from muster.model.lease import LeaseSet
 from muster.model.report import NodeReport, Topology
 from muster.model.warmth import NodeWarmth
 
@@ -19,14 +19,6 @@ class Hello:
     start_counter: int
     agent_version: str
     protocol: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseSet:
-    """All leases of one node, whole."""
-
-    term: int
-    leases: tuple[NodeLease, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

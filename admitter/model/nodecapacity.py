@@ -7,9 +7,9 @@ that is unknown, and subtracts a leased member until the snapshot's numbers cont
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from admitter.model.lease import NodeLease
 from admitter.model.nodefacts import NodeFacts
 from muster.model import codec
+from muster.model.lease import NodeLease
 from muster.model.reading import Known, Unknown
 from muster.model.report import NodeReport, ResourceReport, Topology
 from muster.model.warmth import NodeWarmth

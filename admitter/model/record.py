@@ -8,9 +8,10 @@ import enum
 
 from admitter.model.decision import Explanation
 from admitter.model.gang import Gang, Member
-from admitter.model.lease import Lease, NodeLease
+from admitter.model.lease import Lease
 from admitter.model.standing import GOOD, Standing
 from admitter.model.timeline import Timeline
+from muster.model.lease import NodeLease
 from muster.model.vocabulary import EndReason
 
 

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import TypeAlias
 
 from admitter.model import nodecapacity
-from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView
 from muster.model import pbform
+from muster.model.lease import NodeLease
 from muster.pb.muster.v1 import inspect_pb2
 
 CHUNK = 100

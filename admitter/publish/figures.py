@@ -9,9 +9,9 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
-from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.record import GangRecord
+from muster.model.lease import NodeLease
 
 PASS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 """Seconds. A pass has 20 ms at the 99th percentile, 50 under load (design.md section 7)."""

@@ -24,13 +24,14 @@ from admitter.core import feedstate
 from admitter.core.feedstate import Reason, Refusal
 from admitter.core.fleetclock import FleetClock
 from admitter.model.content import Answer, Answers, WarmList
-from admitter.model.feedmessages import Heartbeat, Hello, LeaseSet, Snapshot
+from admitter.model.feedmessages import Heartbeat, Hello, Snapshot
 from admitter.model.nodecapacity import ClusterView, NodeState
 from admitter.sources import feedserver
 from admitter.sources.feedstream import FeedStream
 from muster import tls
 from muster.model import kube, pbform, protocol
 from muster.model.delta import Delta
+from muster.model.lease import LeaseSet
 from muster.pb.muster.v1 import feed_pb2
 
 TICK_SECONDS = 0.25

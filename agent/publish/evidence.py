@@ -21,8 +21,8 @@ from typing import Any
 import structlog
 
 from agent.model.history import History
-from agent.model.lease import HeldLeases
 from muster.model import codec, jsonform, pbform
+from muster.model.lease import LeaseSet
 from muster.pb.muster.v1 import feed_pb2
 
 _LOG = structlog.get_logger(__name__)
@@ -49,7 +49,7 @@ class Evidence:
     """Most GPUs that the driver has shown since boot; 0: none yet."""
     reader_replaced: bool = False
     """The one replacement of a hung reader in this boot was used (agent.sources.hungreader)."""
-    leases: HeldLeases = HeldLeases()
+    leases: LeaseSet = LeaseSet()
     """A restart must not loosen what is leased: the next leader has it from us alone (decision 0004)."""
 
 
@@ -113,14 +113,14 @@ class EvidenceFile:
             return None
         return evidence
 
-    def _sound(self, data: Any) -> HeldLeases:
+    def _sound(self, data: Any) -> LeaseSet:
         """Return the leases, or none where they are none or the feed has no place for them: it would end at every start."""
         try:
-            leases = jsonform.from_json(HeldLeases, data, "$.leases")
+            leases = jsonform.from_json(LeaseSet, data, "$.leases")
             pbform.fill(feed_pb2.LeaseSet(), leases)
         except ValueError as error:
             _LOG.error("the leases in the evidence are ignored", path=str(self._path), error=str(error)[:200])
-            return HeldLeases()
+            return LeaseSet()
         return leases
 
 

@@ -24,11 +24,11 @@ import grpc
 import structlog
 
 from agent import clock as clocks
-from agent.model.lease import HeldLeases
 from agent.publish.feed_session import FeedSession, StreamEnded
 from agent.publish.outbox import Outbox, PlaneAges, Published
 from muster import bearer
 from muster.model import codec, kube, pbform, protocol
+from muster.model.lease import LeaseSet
 from muster.model.report import NodeReport, Topology
 from muster.model.warmth import NodeWarmth
 from muster.pb.muster.v1 import feed_pb2
@@ -83,10 +83,10 @@ class FeedPublisher:
         hello: Hello,
         metadata: Callable[[], bearer.Metadata] = lambda: (),
         on_slice: Callable[[kube.NodeSlice, float], None] = lambda _slice, _age: None,
-        on_leases: Callable[[HeldLeases], None] = lambda _leases: None,
+        on_leases: Callable[[LeaseSet], None] = lambda _leases: None,
         on_state: Callable[[FeedState], None] = lambda _state: None,
         on_warm: Callable[[feed_pb2.WarmList], None] = lambda _list: None,
-        held: HeldLeases = HeldLeases(),  # noqa: B008 -- frozen
+        held: LeaseSet = LeaseSet(),  # noqa: B008 -- frozen
         clock: clocks.Clock | None = None,
     ) -> None:
         """`held` is what an earlier start of this agent was told, by the highest term that it knew."""
@@ -266,7 +266,7 @@ class FeedPublisher:
 
     def _hold(self, address: str, leases: feed_pb2.LeaseSet) -> None:
         try:
-            held = pbform.from_pb(HeldLeases, leases)
+            held = pbform.from_pb(LeaseSet, leases)
         except codec.Malformed as error:
             _LOG.error("the admitter's leases cannot be read", address=address, error=str(error))
             return

@@ -4,9 +4,9 @@ import datetime
 
 from admitter.model import gang as gangs
 from admitter.model.cluster import ANYWHERE
-from admitter.model.lease import NodeLease
 from admitter.model.nodecapacity import ClusterView, Epoch, NodeState
 from admitter.model.nodefacts import NodeFacts
+from muster.model.lease import NodeLease
 from muster.model.reading import Known, Unknown
 from muster.model.report import CountedPod, Finding, GpuTopology, NodeReport, ResourceReport, Topology, Verdict, worst
 

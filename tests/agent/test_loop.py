@@ -8,8 +8,8 @@ import structlog.testing
 from agent import loop
 from agent.model import planes
 from agent.model.history import History
-from agent.model.lease import HeldLease, HeldLeases
 from agent.publish.evidence import Evidence
+from muster.model.lease import LeaseSet, NodeLease
 from muster.model.reading import Unknown
 from muster.model.report import Verdict
 from tests.agent.loopworld import World
@@ -265,7 +265,7 @@ async def test_a_hung_reader_is_replaced_once_in_a_boot_whoever_restarts():
 async def test_leases_are_kept_at_once_and_by_every_later_cycle():
     """A restart between two cycles must not loosen what was leased in between."""
     world = World()
-    held = HeldLeases(term=4, leases=(HeldLease(id="a", gang="ns/g", resource="nvidia.com/gpu", units=2),))
+    held = LeaseSet(term=4, leases=(NodeLease(id="a", gang="ns/g", resource="nvidia.com/gpu", units=2),))
     world.loop.hold(held)
     assert world.keeper.kept[-1].leases == held
     async with world.running():

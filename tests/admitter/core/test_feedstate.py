@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from admitter.core import feedstate
 from admitter.core.feedstate import Reason, Refusal
-from admitter.model.feedmessages import Heartbeat, Hello, LeaseSet, Snapshot
-from admitter.model.lease import NodeLease
+from admitter.model.feedmessages import Heartbeat, Hello, Snapshot
 from admitter.model.nodecapacity import Epoch
 from muster.model import delta as deltas
 from muster.model import protocol, report, warmth
+from muster.model.lease import LeaseSet, NodeLease
 from muster.model.reading import Known
 from tests import feedworld
 

@@ -11,9 +11,10 @@ from admitter.core.book import Book
 from admitter.core.recover import Orphan
 from admitter.core.trust import Trust
 from admitter.model.decision import Policy
-from admitter.model.lease import Lease, NodeLease, Placement
+from admitter.model.lease import Lease, Placement
 from admitter.model.promise import Rejection, TrustPolicy
 from admitter.model.record import GangState, Terms
+from muster.model.lease import NodeLease
 from muster.model.report import Verdict
 from tests.admitter.clusters import NOW, a_gang, a_node, a_resource, a_view
 

@@ -6,10 +6,9 @@ import grpc
 import pytest
 
 from admitter.core.feedstate import Reason
-from admitter.model.feedmessages import LeaseSet
-from admitter.model.lease import NodeLease
 from admitter.sources import feedserver, feedstream
 from muster.model import kube, pbform, protocol
+from muster.model.lease import LeaseSet, NodeLease
 from muster.pb.muster.v1 import feed_pb2
 from tests import feedworld
 

@@ -12,9 +12,9 @@ import structlog.testing
 from agent.core.judge import judge
 from agent.model.history import Evidence as Hit
 from agent.model.history import History
-from agent.model.lease import HeldLease, HeldLeases
 from agent.model.policy import Policy
 from agent.publish import evidence, feed
+from muster.model.lease import LeaseSet, NodeLease
 from tests import builders
 from tests.builders import WHOLE
 
@@ -159,11 +159,11 @@ def test_whatever_a_history_holds_the_first_cycle_is_judged_or_the_file_is_ignor
 
 
 LEASES = st.builds(
-    HeldLeases,
+    LeaseSet,
     term=st.integers(0, 9),
     leases=st.lists(
         st.builds(
-            HeldLease,
+            NodeLease,
             id=st.text(max_size=8),
             gang=st.just("ml/train"),
             resource=st.just("nvidia.com/gpu"),
@@ -183,10 +183,10 @@ def test_a_restart_at_any_point_holds_what_was_held_and_a_reboot_nothing(tmp_pat
     """Decision 0004: where no pod exists yet, the agents are the only memory of a lease."""
     folder, boot, number = tmp_path_factory.mktemp("evidence"), 1, 1
     file = evidence.EvidenceFile(folder, "b1")
-    now, held = file.start(1.0), HeldLeases()
+    now, held = file.start(1.0), LeaseSet()
     for step in steps:
         match step:
-            case HeldLeases():
+            case LeaseSet():
                 held = step
                 now = evidence.dataclasses.replace(now, leases=step)
                 file.keep(now)
@@ -195,7 +195,7 @@ def test_a_restart_at_any_point_holds_what_was_held_and_a_reboot_nothing(tmp_pat
                 now = evidence.dataclasses.replace(now, history=History(started=True), learned_gpus=number)
                 file.keep(now)
             case "reboot":
-                boot, held = boot + 1, HeldLeases()
+                boot, held = boot + 1, LeaseSet()
         if step == "killed while writing":
             (folder / evidence.FILE_NAME).with_suffix(".new").write_text('{"schema": "muster')
         if isinstance(step, str) and step != "cycle":
@@ -209,8 +209,8 @@ def test_what_could_not_be_read_back_does_not_replace_what_can(tmp_path):
     file = evidence.EvidenceFile(tmp_path, "b1")
     kept = evidence.dataclasses.replace(file.start(1.0), learned_gpus=8)
     file.keep(kept)
-    huge = HeldLeases(
-        term=1, leases=(HeldLease(id="x" * evidence.MAX_BYTES, gang="a/b", resource="nvidia.com/gpu", units=1),)
+    huge = LeaseSet(
+        term=1, leases=(NodeLease(id="x" * evidence.MAX_BYTES, gang="a/b", resource="nvidia.com/gpu", units=1),)
     )
     with structlog.testing.capture_logs() as logs:
         file.keep(evidence.dataclasses.replace(kept, leases=huge))

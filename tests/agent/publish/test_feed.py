@@ -7,11 +7,10 @@ import socket
 import grpc
 import pytest
 
-from admitter.model.feedmessages import LeaseSet
-from admitter.model.lease import NodeLease
 from agent.publish import feed, feed_session
 from muster import tls
 from muster.model import kube, protocol
+from muster.model.lease import LeaseSet, NodeLease
 from muster.pb.muster.v1 import feed_pb2
 from tests import feedworld
 

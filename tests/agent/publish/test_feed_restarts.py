@@ -2,9 +2,7 @@
 
 import pytest
 
-from admitter.model.feedmessages import LeaseSet
-from admitter.model.lease import NodeLease
-from agent.model.lease import HeldLease, HeldLeases
+from muster.model.lease import LeaseSet, NodeLease
 from tests import feedworld
 
 
@@ -14,8 +12,8 @@ def world(tmp_path_factory):
 
 
 LATE = LeaseSet(term=1, leases=(NodeLease(id="late", gang="ns/g", resource="nvidia.com/gpu", units=1),))
-HELD = HeldLeases(
-    term=2, leases=(HeldLease(id="kept", gang="ns/g", resource="nvidia.com/gpu", units=4, units_per_pod=1),)
+HELD = LeaseSet(
+    term=2, leases=(NodeLease(id="kept", gang="ns/g", resource="nvidia.com/gpu", units=4, units_per_pod=1),)
 )
 
 
