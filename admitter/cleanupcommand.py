@@ -11,11 +11,11 @@ import sys
 
 import click
 
-from admitter.clock import SystemClock
 from admitter.publish import cleanup
 from admitter.sources import apiclient
 from admitter.sources.apiclient import Api
 from muster import settings
+from muster.clock import SystemClock
 
 DEFAULT = "~/.kube/config"
 

@@ -16,7 +16,6 @@ from typing import Protocol
 import structlog
 
 from admitter import config as configs
-from admitter.clock import SystemClock
 from admitter.clustersettings import ClusterSettings
 from admitter.config import AdmitterConfig
 from admitter.core import election
@@ -47,6 +46,7 @@ from admitter.sources.pullsecrets import PullSecrets
 from admitter.sources.rejections import Rejections
 from admitter.sources.reviews import Reviews
 from admitter.sources.workloads import WorkloadWatch
+from muster.clock import SystemClock
 from muster.model import kube
 
 _LOG = structlog.get_logger(__name__)

@@ -17,7 +17,6 @@ from typing import Protocol
 
 import structlog
 
-from admitter.clock import Clock
 from admitter.core.book import Book
 from admitter.core.safeguard import Safeguard
 from admitter.model.gang import Gang, Member
@@ -31,6 +30,7 @@ from admitter.model.standing import Standing
 from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
 from admitter.publish.figures import Figures, Scene
+from muster.clock import Clock
 from muster.model import codec
 from muster.model.lease import LeaseSet, NodeLease
 

@@ -19,7 +19,6 @@ from prometheus_client import CollectorRegistry
 
 from admitter import collector
 from admitter import config as configs
-from admitter.clock import SystemClock
 from admitter.config import AdmitterConfig
 from admitter.core import readiness, recover
 from admitter.core.book import Book
@@ -50,6 +49,7 @@ from admitter.sources.termfile import TermFile
 from admitter.sources.verify import Verifier
 from admitter.warmloop import WarmLoop
 from muster import settings, tls
+from muster.clock import SystemClock
 from muster.pb.muster.v1 import admission_pb2_grpc, inspect_pb2_grpc
 from muster.probes import ProbeServer, Readiness
 

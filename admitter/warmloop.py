@@ -15,7 +15,6 @@ from typing import Protocol
 
 import structlog
 
-from admitter.clock import Clock
 from admitter.core import hints, readiness
 from admitter.core.book import Book
 from admitter.core.hints import Known
@@ -26,6 +25,7 @@ from admitter.model.gang import Gang
 from admitter.model.leadership import Guard
 from admitter.model.nodecapacity import ClusterView
 from admitter.sources.verify import Verifier
+from muster.clock import Clock
 
 _LOG = structlog.get_logger(__name__)
 

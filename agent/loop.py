@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 import structlog
 
-from agent import clock as clocks
 from agent import sentence
 from agent.core import blinded
 from agent.model import planes
@@ -29,6 +28,7 @@ from agent.model.history import History
 from agent.publish.board import Board, Notice
 from agent.publish.evidence import Evidence
 from agent.sources.sample import Sample
+from muster import clock as clocks
 from muster.model.lease import LeaseSet
 from muster.model.reading import Known, Reading, Unknown
 from muster.model.report import NodeReport, Topology

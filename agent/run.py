@@ -24,7 +24,7 @@ import grpc
 import structlog
 from prometheus_client import CollectorRegistry
 
-from agent import answers, clock, loop, policyfile
+from agent import answers, loop, policyfile
 from agent.config import AgentConfig, split_address
 from agent.core import judge, manners, topology
 from agent.core.rules import table
@@ -46,7 +46,7 @@ from agent.sources import (
     warmrelay,
 )
 from agent.sources.slice import SliceStore
-from muster import bearer, probes, settings, tls
+from muster import bearer, clock, probes, settings, tls
 from muster.model import codec, kube
 from muster.model.lease import LeaseSet
 from muster.model.reading import Known, Reading, Unknown

@@ -28,7 +28,7 @@ from lightkube.resources import core_v1 as core
 from lightkube.resources import events_v1 as events
 from lightkube.types import PatchType
 
-from admitter.clock import micro_time
+from admitter.core import microtime
 from admitter.core.keepnodes import KeepChange
 from admitter.model.nodestatus import Condition, Conditions, Note, TaintChange, Write
 from muster.model import labels
@@ -235,7 +235,7 @@ def event(node: str, uid: str, note: Note, now: datetime.datetime, reporter: str
     return events.Event(
         metadata=meta_v1.ObjectMeta(name=f"{node}.{mark}", namespace=EVENTS_NAMESPACE),
         # lightkube leaves the fraction of a whole second out, and the API server then refuses the time.
-        eventTime=micro_time(now),
+        eventTime=microtime.of(now),
         reportingController=CONTROLLER,
         reportingInstance=reporter[:128],
         action=note.action,

@@ -30,7 +30,7 @@ from lightkube.resources import core_v1 as core
 from lightkube.resources import events_v1 as events
 from lightkube.types import PatchType
 
-from admitter.clock import micro_time
+from admitter.core import microtime
 from admitter.model.cluster import Expression, KubePod, NodeTerm, Owner
 from admitter.publish.nodes import CONTROLLER, Failed, Outcome, failure
 from muster.model import labels
@@ -133,7 +133,7 @@ class PodWriter:
         mark = hashlib.sha256(f"{regarding.uid}{reason}{text}{now.isoformat()}".encode()).hexdigest()[:16]
         event = events.Event(
             metadata=meta_v1.ObjectMeta(name=f"{(regarding.name or '')[:230]}.{mark}", namespace=regarding.namespace),
-            eventTime=micro_time(now),
+            eventTime=microtime.of(now),
             reportingController=CONTROLLER,
             reportingInstance=self._reporter[:128],
             action="Admit",

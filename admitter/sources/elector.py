@@ -21,8 +21,7 @@ import structlog
 from lightkube.models import coordination_v1, meta_v1
 from lightkube.resources import coordination_v1 as coordination
 
-from admitter.clock import micro_time
-from admitter.core import election
+from admitter.core import election, microtime
 from admitter.core.election import Candidate, Lease, Move
 from admitter.model.leadership import Leadership
 from admitter.sources import apiclient, watch
@@ -156,8 +155,8 @@ class Elector:
                 holderIdentity=holder,
                 leaseDurationSeconds=max(1, round(self._candidate.seconds)),
                 leaseTransitions=term,
-                renewTime=micro_time(self._clock.utc()),
-                acquireTime=None if acquired_at is None else micro_time(acquired_at),
+                renewTime=microtime.of(self._clock.utc()),
+                acquireTime=None if acquired_at is None else microtime.of(acquired_at),
             ),
         )
 

@@ -23,10 +23,10 @@ from typing import TypeAlias
 import grpc
 import structlog
 
-from agent import clock as clocks
 from agent.publish.feed_session import FeedSession, StreamEnded
 from agent.publish.outbox import Outbox, PlaneAges, Published
 from muster import bearer
+from muster import clock as clocks
 from muster.model import codec, kube, pbform, protocol
 from muster.model.lease import LeaseSet
 from muster.model.report import NodeReport, Topology

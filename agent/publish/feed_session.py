@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf import message as protobuf
 
-from agent.clock import Clock
 from agent.publish.outbox import Outbox
 from muster import bearer, settings, tls
+from muster.clock import Clock
 from muster.model import protocol
 from muster.pb.muster.v1 import feed_pb2
 

@@ -15,8 +15,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from agent import clock
 from agent.reader import config, jsonlog, kernel_follow, kernel_log, observer, processes, serve, session, watchers
+from muster import clock
 from muster.model.reading import Known, Unknown
 
 _log = logging.getLogger("muster.reader")

@@ -8,9 +8,9 @@ tell is told once.
 
 import datetime
 
-from agent import clock
 from agent.model import planes
 from agent.reader import identities, kernel_log, nvml, watchers, xids
+from muster import clock
 from muster.model import pbform
 from muster.model.reading import Known, Reading, Unknown
 from muster.pb.muster.reader.v1 import reader_pb2

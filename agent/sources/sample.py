@@ -19,10 +19,10 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from agent import clock
 from agent.model import planes
 from agent.sources import merge
 from agent.sources.slice import SliceStore
+from muster import clock
 from muster.model import codec, kube
 from muster.model.reading import NOT_COLLECTED, Known, Reading, Unknown
 

@@ -18,8 +18,8 @@ from typing import Protocol
 
 import structlog
 
-from agent import clock as clocks
 from agent.model.history import History
+from muster import clock as clocks
 from muster.model import kube
 from muster.model.reading import Known, Reading, Unknown
 

@@ -10,11 +10,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from agent.clock import Clock
 from agent.model.warm import Reason, Reference, StoreFacts
 from agent.warmer import estate, resolve
 from agent.warmer.client import CallFailed
 from agent.warmer.registry import RegistryFailed
+from muster.clock import Clock
 
 _log = logging.getLogger("muster.warmer")
 

@@ -15,7 +15,6 @@ import signal
 import sys
 from collections.abc import Callable
 
-from agent.clock import SystemClock
 from agent.core import warmlist
 from agent.model.warm import Limits, Platform
 from agent.warmer import abilities, engine, estate, pull, serve
@@ -32,6 +31,7 @@ from agent.warmer.registry import Registry
 from agent.warmer.resolve import Resolver
 from agent.warmer.survey import Survey
 from muster import settings
+from muster.clock import SystemClock
 
 _log = logging.getLogger("muster.warmer")
 

@@ -15,7 +15,6 @@ import dataclasses
 import logging
 from collections.abc import Awaitable
 
-from agent.clock import Clock
 from agent.core import warmplan, warmth, warmyield
 from agent.core.warmplan import Candidate, Plan
 from agent.model.warm import Failure, Image, Limits, Platform, Reason, Reference, StoreFacts, Wanted
@@ -28,6 +27,7 @@ from agent.warmer.history import History
 from agent.warmer.journal import Journal
 from agent.warmer.keeping import Keeper
 from agent.warmer.registry import Credentials, RegistryFailed
+from muster.clock import Clock
 from muster.model import warmth as told
 from muster.model.warmth import Hold, Level, NodeWarmth, PullState
 

@@ -13,12 +13,12 @@ import logging
 import random
 import time
 
-from agent.clock import Clock
 from agent.core import warmplan, warmth
 from agent.core.warmplan import Candidate
 from agent.model.warm import Image, Lease, Limits, StoreFacts
 from agent.warmer.client import Client
 from agent.warmer.config import WarmerConfig
+from muster.clock import Clock
 
 _log = logging.getLogger("muster.warmer")
 

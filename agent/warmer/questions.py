@@ -12,12 +12,12 @@ import asyncio
 import concurrent.futures
 import pathlib
 
-from agent.clock import Clock
 from agent.core import warmfailure
 from agent.model.warm import Failure, Platform, Reason, Reference, StoreFacts
 from agent.warmer import estate, resolve
 from agent.warmer.registry import Credentials, Registry, RegistryFailed
 from agent.warmer.survey import Survey
+from muster.clock import Clock
 
 AT_ONCE = 4
 QUESTION_SECONDS = 25.0

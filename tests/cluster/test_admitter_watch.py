@@ -13,10 +13,10 @@ from lightkube.core import exceptions
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import core_v1 as core
 
-from admitter.clock import SystemClock
 from admitter.sources import apiclient
 from admitter.sources.cluster import ClusterWatch
 from hack.cluster import grants, run
+from muster.clock import SystemClock
 from muster.model.reading import Known
 from tests.admitter.kubetown import KubeTown, until
 

@@ -15,13 +15,13 @@ from lightkube import codecs
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import core_v1 as core
 
-from admitter.clock import SystemClock
 from admitter.sources import apiclient
 from admitter.sources.cluster import ClusterWatch
 from admitter.sources.configmaps import ConfigMaps
 from hack import fakenvml
 from hack.fakenode.fleet import free_port
 from hack.fakenode.node import GPU_RESOURCE, FakeNode
+from muster.clock import SystemClock
 from muster.model.reading import Known
 from tests.admitter.kubetown import KubeTown, until
 

@@ -14,7 +14,6 @@ from lightkube.resources import core_v1 as core
 from lightkube.resources import rbac_authorization_v1 as rbac
 from lightkube.types import PatchType
 
-from admitter.clock import SystemClock
 from admitter.model.leadership import Leadership
 from admitter.model.nodestatus import StatusPolicy, TaintPolicy
 from admitter.model.ruling import NOTHING_HELD
@@ -26,6 +25,7 @@ from admitter.sources import apiclient
 from admitter.sources.cluster import ClusterWatch
 from admitter.sources.daemonsets import DaemonSets
 from hack.cluster import grants, run
+from muster.clock import SystemClock
 from muster.model import labels
 from tests.admitter.clusters import a_node, a_view
 from tests.admitter.nodeworld import LOST, WELL

@@ -8,11 +8,11 @@ from lightkube.resources import batch_v1, resource_v1
 from lightkube.resources import core_v1 as core
 from structlog.testing import capture_logs
 
-from admitter.clock import SystemClock
 from admitter.sources import apiclient, events
 from admitter.sources.cluster import ClusterWatch
 from admitter.sources.workloads import WorkloadWatch
 from hack.cluster import grants
+from muster.clock import SystemClock
 from tests.admitter.kubetown import until
 
 KINDS = (core.Node, core.Pod, core.Namespace, resource_v1.ResourceSlice, resource_v1.DeviceClass, batch_v1.Job)

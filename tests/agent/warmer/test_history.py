@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from agent import clock
 from agent.model.warm import ImageRecord, StoreFacts
 from agent.warmer import history
 from hack.images import oci
+from muster import clock
 from tests.agent.warmer.looks import is_warm, settled
 
 NOW = datetime.datetime(2026, 12, 2, 12, tzinfo=datetime.UTC)

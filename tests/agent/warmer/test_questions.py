@@ -10,13 +10,13 @@ import time
 
 import pytest
 
-from agent.clock import SystemClock
 from agent.core import warmref
 from agent.model.warm import Failure, Platform, Reason, StoreFacts, Wanted
 from agent.warmer import questions
 from agent.warmer.config import WarmerConfig
 from agent.warmer.estate import MAX_HELD, Estate
 from agent.warmer.survey import Survey
+from muster.clock import SystemClock
 from tests.agent.warmer.webserver import Server, reply, trust
 
 DATA = b"{}"

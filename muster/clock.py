@@ -1,4 +1,4 @@
-"""The agent's only source of time.
+"""A program's only source of time.
 
 Two clocks: `utc` stamps what people and captures see, `monotonic` measures ages and deadlines. Wall-clock time never
 orders events (a clock may jump back); invariant of a Clock: `monotonic` never decreases.
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the loop needs of time."""
+    """What a shell needs of time."""
 
     def utc(self) -> datetime.datetime:
         """Return now, in UTC, to the millisecond."""
