@@ -6,13 +6,13 @@ stalled event loop is seen (readyz falls) instead of hiding behind its own silen
 
 import dataclasses
 import http.server
-import socket
-import threading
 import types
 from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from muster import httpserver
 
 _REQUEST_SECONDS = 5.0
 """A client that connects and says nothing is dropped."""
@@ -25,7 +25,7 @@ class Readiness:
     """One line for a person."""
 
 
-class ProbeServer:
+class ProbeServer(httpserver.ThreadServer):
     """The HTTP server of one program."""
 
     def __init__(
@@ -38,32 +38,12 @@ class ProbeServer:
         parts: Mapping[str, Callable[[], Readiness]] = types.MappingProxyType({}),
     ) -> None:
         """`parts`: page -> the word on it."""
-        self._server = _server(address, _handler(registry, {"/readyz": readiness, **parts}, program))
-        self._thread = threading.Thread(target=self._server.serve_forever, name="probes", daemon=True)
-
-    @property
-    def port(self) -> int:
-        """The port it listens on; asked for as 0, the system's choice."""
-        return int(self._server.server_address[1])
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop answering and give the port back."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        handler = _handler(registry, {"/readyz": readiness, **parts}, program)
+        super().__init__(_Listener(address, handler), name="probes")
 
 
-def _server(address: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> http.server.HTTPServer:
-    class Server(http.server.ThreadingHTTPServer):
-        address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        daemon_threads = True
-        request_queue_size = 8
-
-    return Server(address, handler)
+class _Listener(httpserver.Listener):
+    request_queue_size = 8
 
 
 def _handler(

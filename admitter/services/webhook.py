@@ -29,7 +29,7 @@ import structlog
 
 from admitter.core import gating
 from admitter.core.gating import Rule
-from muster import tls
+from muster import httpserver, tls
 
 _LOG = structlog.get_logger(__name__)
 
@@ -44,7 +44,7 @@ _LOOK_SECONDS = 0.25
 _PATHS = {f"/gate/{rule.value}": rule for rule in Rule}
 
 
-class Webhook:
+class Webhook(httpserver.ThreadServer):
     """The server of one program."""
 
     def __init__(self, address: tuple[str, int], files: tls.Files, monotonic: Callable[[], float]) -> None:
@@ -53,25 +53,7 @@ class Webhook:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._loaded: object = None
-        self._server = _Server(address, self.wrap, monotonic)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_LOOK_SECONDS,), name="webhook", daemon=True
-        )
-
-    @property
-    def port(self) -> int:
-        """The port it listens on; asked for as 0, the system's choice."""
-        return int(self._server.server_address[1])
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop answering and give the port back."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_Listener(address, self.wrap, monotonic), "webhook", _LOOK_SECONDS)
 
     def wrap(self, raw: socket.socket) -> ssl.SSLSocket:
         """Begin TLS with the newest certificate; the handshake itself is left to the connection's own thread."""
@@ -93,10 +75,9 @@ def _state(path: pathlib.Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_ino
 
 
-class _Server(http.server.ThreadingHTTPServer):
+class _Listener(httpserver.Listener):
     """Accepts in one thread, which also ends what has been open for too long."""
 
-    daemon_threads = True
     request_queue_size = 128
 
     def __init__(
@@ -105,7 +86,6 @@ class _Server(http.server.ThreadingHTTPServer):
         wrap: Callable[[socket.socket], ssl.SSLSocket],
         monotonic: Callable[[], float],
     ) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
         self._wrap, self._monotonic = wrap, monotonic
         self._lock = threading.Lock()
@@ -147,7 +127,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Server
+    server: _Listener
     timeout = CONNECTION_SECONDS
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "muster-admitter", ""
