@@ -5,7 +5,7 @@ Input: snapshot, devices of the report. Output: PodFindings, sorted, at most MAX
 Invariant: a pod is named by what the planes say of it alone; its finding never changes a number.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from agent.core import holders
 from agent.core.context import Context, unheld
@@ -74,6 +74,11 @@ def _on_bad_device(context: Context, devices: tuple[DeviceReport, ...]) -> Itera
         held = (uuid for units in holders.units_of_pods(context.snapshot).values() for uuid in units)
         ours = _device_texts(context)
         bad.update((uuid, Reason.MIG_UUIDS_CHANGED.value) for uuid in held if uuid in ours and uuid not in known)
+    yield from _holding(context, bad, PodState.ON_BAD_DEVICE)
+
+
+def _holding(context: Context, reasons: Mapping[str, str], state: PodState) -> Iterator[PodFinding]:
+    """Yield the pods that hold one of these units, by List."""
     units = holders.units_of_pods(context.snapshot)
     match context.snapshot.listed:
         case Known(listed):
@@ -82,13 +87,13 @@ def _on_bad_device(context: Context, devices: tuple[DeviceReport, ...]) -> Itera
             return
     for item in listed:
         for uid in item.uids or ("",):
-            hit = sorted(units.get(uid or item.full_name, frozenset()) & bad.keys())
+            hit = sorted(units.get(uid or item.full_name, frozenset()) & reasons.keys())
             if hit:
                 yield PodFinding(
                     pod=item.full_name,
                     uid=uid,
-                    state=PodState.ON_BAD_DEVICE,
-                    reason=bad[hit[0]],
+                    state=state,
+                    reason=reasons[hit[0]],
                     devices=tuple(hit[:64]),
                 )
 
@@ -136,23 +141,7 @@ def _at_risk(context: Context, devices: tuple[DeviceReport, ...]) -> Iterator[Po
     for unit in context.snapshot.units:
         if mig.is_change_pending(unit.gpu):
             reasons.setdefault(unit.uuid, Reason.MIG_PENDING.value)
-    units = holders.units_of_pods(context.snapshot)
-    match context.snapshot.listed:
-        case Known(listed):
-            pass
-        case _:
-            return
-    for item in listed:
-        for uid in item.uids or ("",):
-            hit = sorted(units.get(uid or item.full_name, frozenset()) & reasons.keys())
-            if hit:
-                yield PodFinding(
-                    pod=item.full_name,
-                    uid=uid,
-                    state=PodState.AT_RISK,
-                    reason=reasons[hit[0]],
-                    devices=tuple(hit[:64]),
-                )
+    yield from _holding(context, reasons, PodState.AT_RISK)
 
 
 def _waiting(context: Context, devices: tuple[DeviceReport, ...]) -> Iterator[PodFinding]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from muster.cli import present
 from muster.model import jsonform
 from muster.model.admission import NodeCapacity
 from muster.model.reading import Known, Reading, Unknown
@@ -19,7 +20,7 @@ _NO_WARMER = "no warmer has reported"
 
 def stores_table(nodes: Iterable[NodeCapacity]) -> Table:
     """Return one row for each node's image store."""
-    table = _table("NODE", "RUNTIME", "SNAPSHOTTER", "DISK FREE", "IMAGES", "LEAKED", "PROBLEM")
+    table = present.plain_table("NODE", "RUNTIME", "SNAPSHOTTER", "DISK FREE", "IMAGES", "LEAKED", "PROBLEM")
     for node in nodes:
         if node.warmth is None:
             table.add_row(node.node, "", "", "", "", "", _NO_WARMER)
@@ -34,7 +35,7 @@ def stores_table(nodes: Iterable[NodeCapacity]) -> Table:
 
 def images_table(nodes: Iterable[NodeCapacity]) -> Table:
     """Return one row for each image of each node, wanted ones first."""
-    table = _table("NODE", "IMAGE", "LEVEL", "HELD BY", "MISSING", "UNPACKED", "PULL", "WHY")
+    table = present.plain_table("NODE", "IMAGE", "LEVEL", "HELD BY", "MISSING", "UNPACKED", "PULL", "WHY")
     for node in nodes:
         for image in sorted(node.warmth.images if node.warmth else (), key=lambda image: not image.is_wanted):
             unpacked = f"{image.layers_total - image.layers_missing}/{image.layers_total}"
@@ -84,10 +85,3 @@ def _bytes(reading: Reading[int]) -> str:
             return size(value)
         case Unknown():
             return "?"
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table

@@ -36,7 +36,9 @@ def is_gang_fine(gang: inspect_pb2.GangStatus) -> bool:
 
 def nodes_table(nodes: Iterable[NodeCapacity]) -> Table:
     """Return one row for each resource of each node."""
-    table = _table("NODE", "VERDICT", "AGE", "RESOURCE", "ADVERTISED", "PRESENT", "FREE", "ADMISSIBLE", "LEASED", "WHY")
+    table = plain_table(
+        "NODE", "VERDICT", "AGE", "RESOURCE", "ADVERTISED", "PRESENT", "FREE", "ADMISSIBLE", "LEASED", "WHY"
+    )
     for node in nodes:
         head: tuple[str | Text, ...] = (node.node, _verdict(node), age(node.age_seconds))
         if not node.report.resources:
@@ -56,7 +58,7 @@ def _cause(finding: Finding) -> str:
 
 def gpus_table(nodes: Iterable[NodeCapacity], *, everything: bool) -> Table:
     """Return one row for each GPU or instance, or only for those that are not healthy."""
-    table = _table("NODE", "GPU", "CUT AS", "STATE", "REASON", "HOLDER", "PODS", "DETAIL")
+    table = plain_table("NODE", "GPU", "CUT AS", "STATE", "REASON", "HOLDER", "PODS", "DETAIL")
     for node in nodes:
         for device in node.report.devices:
             if everything or device.state is not DeviceState.HEALTHY:
@@ -85,7 +87,7 @@ def cut_as(shape: MigShape) -> str:
 
 def pods_table(nodes: Iterable[NodeCapacity]) -> Table:
     """Return one row for each pod that something is wrong with, with what the kubelet said of a refused one."""
-    table = _table("NODE", "POD", "STATE", "REASON", "DEVICES", "THE KUBELET SAID")
+    table = plain_table("NODE", "POD", "STATE", "REASON", "DEVICES", "THE KUBELET SAID")
     for node in nodes:
         for pod in node.report.pods:
             devices = ", ".join(pod.devices[:4]) + (f" and {len(pod.devices) - 4} more" if len(pod.devices) > 4 else "")
@@ -95,7 +97,7 @@ def pods_table(nodes: Iterable[NodeCapacity]) -> Table:
 
 def gangs_table(gangs: Iterable[inspect_pb2.GangStatus]) -> Table:
     """Return one row for each gang."""
-    table = _table("GANG", "STATE", "AGE", "WHERE OR WHY")
+    table = plain_table("GANG", "STATE", "AGE", "WHERE OR WHY")
     for gang in gangs:
         said = gang.ended_reason
         if gang.HasField("why"):
@@ -216,7 +218,8 @@ def _count(reading: Reading[int]) -> str:
             return "?"
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
+    """Return a table without lines, in which long texts go on below."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
