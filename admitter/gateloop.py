@@ -272,8 +272,8 @@ class GateLoop:
             case Strike():
                 self._strike(key, intent)
             case Replan():
-                self._note("replanned", key, intent.detail, "")
-                issuer.replan(intent, namespace, self._term, self._recheck.replan(intent, namespace))
+                if issuer.replan(intent, namespace, self._term, self._recheck.replan(intent, namespace)):
+                    self._note("replanned", key, intent.detail, "")
             case Pause(owner=owner):
                 self._note("paused", key, f"{owner.kind} {owner.name} is suspended: its own deadline would run", "")
                 fresh = self._recheck.pause(key, self._holds[key].request_id, owner, namespace)

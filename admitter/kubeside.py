@@ -42,6 +42,7 @@ from admitter.sources.apiclient import Api
 from admitter.sources.cluster import ClusterWatch
 from admitter.sources.daemonsets import DaemonSets
 from admitter.sources.elector import Elector
+from admitter.sources.podreader import PodReader
 from admitter.sources.pullsecrets import PullSecrets
 from admitter.sources.rejections import Rejections
 from admitter.sources.reviews import Reviews
@@ -183,7 +184,9 @@ class KubeSide:
             desk=desk,
             cluster=self.cluster,
             objects=watch,
-            issuer=PodIssuer(writer, self.cluster, config.gate_policy.gate, teller, not_started),
+            issuer=PodIssuer(
+                writer, self.cluster, config.gate_policy.gate, teller, not_started, PodReader(self._writing).pods
+            ),
             guard=self.elector,
             clock=clock,
             policy=config.gate_policy,

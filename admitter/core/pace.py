@@ -39,9 +39,9 @@ class Rest:
     failures: int = 0
     until: float = 0.0
 
-    def failed(self, now: float) -> "Rest":
-        """Return the rest after one failure more."""
-        return Rest(failures=self.failures + 1, until=now + RESTS[min(self.failures, len(RESTS) - 1)])
+    def failed(self, now: float, most: float = RESTS[-1]) -> "Rest":
+        """Return the rest after one failure more, of `most` seconds at the most."""
+        return Rest(failures=self.failures + 1, until=now + min(most, RESTS[min(self.failures, len(RESTS) - 1)]))
 
 
 RESTED = Rest()

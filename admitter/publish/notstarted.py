@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import structlog
 
-from admitter.core import notstarted
+from admitter.core import notstarted, pace
 from admitter.model.cluster import Changes, Cluster, KubePod
 from admitter.publish.nodes import Outcome
 from admitter.publish.podconditions import PodConditionWriter
@@ -23,6 +23,8 @@ _LOG = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.2
 AT_ONCE = 32
+REST_SECONDS = 8.0
+"""The longest rest after no answer, or one that says later."""
 _AGAIN = (Outcome.BUSY, Outcome.NOT_LEADING)
 
 
@@ -41,12 +43,12 @@ class NotStarted:
         """UID of a Job -> UIDs of its pods that have failed under the condition, or still may."""
         cluster.listen(self._take)
 
-    async def mark(self, pod: KubePod, term: int) -> bool:
-        """Put the condition on a pod that is to be let go; return whether it must be looked at again first."""
+    async def mark(self, pod: KubePod, term: int) -> Outcome | None:
+        """Put the condition on a pod that is to be let go; return what became of that, None where it may go at once."""
         job = notstarted.job_of(pod)
         others = self._counted.get(job, set()) - {pod.uid}
         if not notstarted.wants_mark(pod, len(others), self._limit):
-            return False
+            return None
         # Before the request, and not after: others of the Job are on their way beside it.
         self._counted.setdefault(job, set()).add(pod.uid)
         words = "let go, and no container of it has started"
@@ -55,9 +57,9 @@ class NotStarted:
             self._uncount(job, pod.uid)
         if outcome in (Outcome.REFUSED, Outcome.INVALID):
             _LOG.warning("a pod is let go without its condition", pod=pod.full_name, detail=detail)
-            return False
+            return None
         # What is let go is let go as it is now: the pin carries the resourceVersion.
-        return True
+        return outcome
 
     def _take(self, changes: Changes) -> None:
         for change in changes.pods:
@@ -77,8 +79,9 @@ class NotStarted:
 
     async def run(self) -> None:
         """Say of marked pods that they have started, until cancelled."""
+        rest, now = pace.RESTED, asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(max(LOOK_SECONDS, rest.until - now()))
             term = self._term()
             if term != self._over_term:
                 # A standby remembers nothing; the pods do.
@@ -87,12 +90,13 @@ class NotStarted:
             if term:
                 some = sorted(self._over)[:AT_ONCE]
                 self._over.difference_update(some)
-                await asyncio.gather(*(self._end(uid, term) for uid in some))
+                outcomes = await asyncio.gather(*(self._end(uid, term) for uid in some))
+                rest = rest.failed(now(), REST_SECONDS) if Outcome.BUSY in outcomes else pace.RESTED
 
-    async def _end(self, uid: str, term: int) -> None:
+    async def _end(self, uid: str, term: int) -> Outcome:
         pod = self._cluster.pod(uid)
         if pod is None or not notstarted.is_over(pod):
-            return
+            return Outcome.GONE
         outcome, detail = await self._conditions.set(
             pod, labels.NOT_STARTED, "False", notstarted.STARTED, "a container has started", term
         )
@@ -100,3 +104,4 @@ class NotStarted:
             self._over.add(uid)
         elif outcome in (Outcome.REFUSED, Outcome.INVALID):
             _LOG.warning("a condition was not ended", pod=pod.full_name, detail=detail)
+        return outcome

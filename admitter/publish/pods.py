@@ -30,7 +30,7 @@ from lightkube.resources import core_v1 as core
 from lightkube.resources import events_v1 as events
 from lightkube.types import PatchType
 
-from admitter.core import microtime
+from admitter.core import microtime, pace
 from admitter.model.cluster import Expression, KubePod, NodeTerm, Owner
 from admitter.publish.nodes import CONTROLLER, Failed, Outcome, failure
 from muster.model import labels
@@ -48,6 +48,8 @@ _OWNERS: Mapping[str, Any] = {"Job": batch_v1.Job, "JobSet": _JOB_SET}
 GONE_SECONDS = 120.0
 GONE_AGAIN_SECONDS = 0.5
 """How long, and how often, it is tried to make a bare pod anew under the name of one that its kubelet has still to let go."""
+BUSY_SECONDS = 8.0
+"""The longest pause between two tries that get no answer."""
 _MAX_NOTE = 1024
 """Of an Event's note (events.k8s.io/v1)."""
 
@@ -94,24 +96,45 @@ class PodWriter:
             await self._client.create(eviction(pod), pod.name, namespace=pod.namespace)
             if again is not None:
                 _LOG.warning("a bare pod is made anew", pod=pod.full_name, uid=pod.uid)
-                await self._create_after(again)
+                await self._create_after(again, pod.uid)
 
         return await self._send(term, request)
 
-    async def _create_after(self, again: core.Pod) -> None:
-        """Create a pod once its forerunner of the same name is gone: its kubelet has to let it go first."""
-        for _ in range(int(GONE_SECONDS / GONE_AGAIN_SECONDS)):
+    async def _create_after(self, again: core.Pod, before: str) -> None:
+        """Create a pod once its forerunner of the same name is gone: its kubelet has to let it go first.
+
+        Without an answer it is tried for as long as this process lives: nobody else knows that there was such a pod.
+        """
+        tries, rest = int(GONE_SECONDS / GONE_AGAIN_SECONDS), pace.RESTED
+        while tries:
             try:
                 await self._client.create(again)
             except Failed as error:
-                if failure(error).outcome not in (Outcome.CONFLICT, Outcome.BUSY):
-                    raise
-                await asyncio.sleep(GONE_AGAIN_SECONDS)
+                match failure(error).outcome:
+                    case Outcome.CONFLICT:
+                        if await self._is_another(again, before):
+                            return
+                        tries, rest = tries - 1, pace.RESTED
+                        await asyncio.sleep(GONE_AGAIN_SECONDS)
+                    case Outcome.BUSY:
+                        rest = rest.failed(0.0, BUSY_SECONDS)
+                        await asyncio.sleep(rest.until)
+                    case _:
+                        raise
             else:
                 return
         _LOG.error(
             "a bare pod was not made anew: its forerunner does not go", pod=again.metadata and again.metadata.name
         )
+
+    async def _is_another(self, again: core.Pod, before: str) -> bool:
+        """Return whether the name is another pod's by now: ours, whose answer was lost, or somebody was quicker."""
+        assert again.metadata is not None
+        try:
+            found = await self._client.get(core.Pod, again.metadata.name or "", namespace=again.metadata.namespace)
+        except Failed:
+            return False
+        return found.metadata is not None and found.metadata.uid != before
 
     async def suspend(self, owner: Owner, namespace: str, term: int, version: str) -> tuple[Outcome, str]:
         """Suspend a Job or JobSet as it was seen, with the mark that says that it was us."""

@@ -1,6 +1,7 @@
 """Ask once more, as a request about pods is sent, whether it is still wanted: it may have waited behind others.
 
-In: what the request is for. Out: a question to be asked at the last moment, by its sender.
+In: what the request is for. Out: a question to be asked at the last moment, by its sender: of the pods as the watch has them, and
+of those that a list brings.
 
 Invariant: nothing is suspended of which a pod, member of the gang or not, has started or may start; nothing is let go under a
 lease that has been given up. Who changes the owner between the question and the request makes the API server refuse it, by the
@@ -9,7 +10,8 @@ resourceVersion.
 Not here: what is wanted (core/gates.py), the requests (podissuer.py, pods.py).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 from admitter.core import deadlines, kin, strikes
 from admitter.model.cluster import Cluster, KubePod, Owner
@@ -17,8 +19,11 @@ from admitter.model.group import Workloads
 from admitter.model.hold import Replan
 from admitter.model.record import GangRecord, GangState
 
-Fresh = Callable[[], str | None]
-"""Returns the owner's resourceVersion, or None where it is not to be suspended any more."""
+
+class Fresh(Protocol):
+    """Returns the owner's resourceVersion, or None where it is not to be suspended any more; by these pods, or by the watch's."""
+
+    def __call__(self, pods: Iterable[KubePod] | None, /) -> str | None: ...
 
 
 class Recheck:
@@ -48,9 +53,9 @@ class Recheck:
     def replan(self, replan: Replan, namespace: str) -> Fresh:
         """Return the question whether what makes the pods may be suspended to have them made anew."""
 
-        def fresh() -> str | None:
+        def fresh(pods: Iterable[KubePod] | None, /) -> str | None:
             owner = replan.owner
-            if owner is None or strikes.ends_work(replan, self._kin(owner, namespace)):
+            if owner is None or strikes.ends_work(replan, self._kin(owner, namespace, pods)):
                 return None
             return kin.version(owner, namespace, self._workloads())
 
@@ -59,8 +64,8 @@ class Recheck:
     def pause(self, key: str, request_id: str, owner: Owner, namespace: str) -> Fresh:
         """Return the question whether a gang still waits, and all that the owner makes is held."""
 
-        def fresh() -> str | None:
-            record, pods = self._record(key), self._kin(owner, namespace)
+        def fresh(listed: Iterable[KubePod] | None, /) -> str | None:
+            record, pods = self._record(key), self._kin(owner, namespace, listed)
             waits = record is not None and record.state is GangState.WAITING and record.gang.request_id == request_id
             if not waits or not deadlines.is_held(pods, self._gate) or any(self._is_busy(pod.uid) for pod in pods):
                 return None
@@ -68,8 +73,9 @@ class Recheck:
 
         return fresh
 
-    def _kin(self, owner: Owner, namespace: str) -> tuple[KubePod, ...]:
+    def _kin(self, owner: Owner, namespace: str, listed: Iterable[KubePod] | None) -> tuple[KubePod, ...]:
         def mine() -> Iterator[KubePod]:
-            return (pod for pod in self._cluster.pods().values() if pod.namespace == namespace)
+            pods = self._cluster.pods().values() if listed is None else listed
+            return (pod for pod in pods if pod.namespace == namespace)
 
         return kin.Kin(mine, self._workloads()).of(owner, namespace)

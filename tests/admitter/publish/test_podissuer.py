@@ -26,8 +26,9 @@ class Town:
         self.stored = {pod.uid: pod for pod in pods}
         self.workloads = Workloads(jobs={JOB.uid: JOB})
         self.record = None
+        self.listed = "as the watch has them"
         self.sent, self.answers, self.gate = [], [], asyncio.Event()
-        self.issuer = PodIssuer(self, self, GATE, self, self)
+        self.issuer = PodIssuer(self, self, GATE, self, self, self.read)
         self.recheck = Recheck(lambda _: self.record, self, lambda: self.workloads, GATE, self.issuer.is_busy)
 
     # -- the cluster, the marks of pods, the teller
@@ -42,12 +43,15 @@ class Town:
         return {}
 
     async def mark(self, pod, term):
-        return False
+        return None
 
     async def run(self):
         await asyncio.Event().wait()
 
     # -- the API server
+
+    async def read(self, namespace):
+        return self.listed if self.listed != "as the watch has them" else self.stored.values()
 
     async def _answer(self, *request):
         self.sent.append(request)
@@ -168,8 +172,38 @@ async def test_a_pod_that_started_or_was_bound_meanwhile_is_not_sent_back():
 async def test_a_suspension_that_somebody_came_before_looks_again(monkeypatch):
     monkeypatch.setattr("admitter.publish.podissuer.AGAIN_SECONDS", 0.0)
     town = a_town([dataclasses.replace(pod, gates=()) for pod in PAIR])
-    town.answers = [Outcome.CONFLICT, Outcome.BUSY]
+    town.answers = [Outcome.CONFLICT, Outcome.CONFLICT]
     assert await played(town, town.wants_replan) == [("suspend", "train", "7")] * 3
+
+
+async def test_nothing_is_suspended_by_the_word_of_a_watch_that_is_behind():
+    let_go = [dataclasses.replace(pod, gates=()) for pod in PAIR]
+    town = a_town(let_go)
+    town.listed = [running(let_go[0], "n1"), let_go[1]]
+    assert await played(town, town.wants_replan) == []
+    town = a_town()
+    town.listed = [let_go[0], PAIR[1]]
+    assert await played(town, town.wants_pause) == [], "somebody has stripped its gate"
+
+
+async def test_nor_while_its_pods_cannot_be_listed():
+    town = a_town([dataclasses.replace(pod, gates=()) for pod in PAIR])
+    town.listed = None
+    assert await played(town, town.wants_replan) == []
+
+
+async def test_what_got_no_answer_rests_and_is_not_sent_with_every_look():
+    town = a_town(nodes=("n1", "n2"))
+    town.answers = [Outcome.BUSY] * 9
+    looks = [lambda: town.wants_release(PAIR[0])] * 9
+    town.gate.set()
+    assert await played(town, *looks) == [("release", "train-0")]
+    town = a_town(nodes=("n1", "n2"))
+    town.answers = [Outcome.CONFLICT] * 9
+    town.gate.set()
+    assert await played(town, *looks) == [("release", "train-0")] * 2, (
+        "the first conflict says that somebody was quicker"
+    )
 
 
 def test_one_that_is_not_there_or_over_has_no_version():
