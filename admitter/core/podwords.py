@@ -3,8 +3,8 @@
 In: what the adapter says of each gang, the clock. Out: the words that are due, each once.
 
 Invariants: a word that stands on the pod already is not due, whoever wrote it. A gang's reason is due at once; the same reason
-in other words waits `again_seconds` after the last. All gangs together take from one bucket. What is superseded before it was
-due is never written.
+in other words waits `again_seconds` after the last, and so does one that could not be written. All gangs together take from one
+bucket. What is superseded before it was due is never written.
 
 Why the same reason waits: the numbers in a summary move with every pod that comes or goes anywhere.
 
@@ -109,6 +109,14 @@ def due(words: Words, now: float) -> tuple[Words, tuple[tuple[str, Word], ...]]:
             written[key] = Written(uid=word.uid, reason=word.told.reason, message=word.message, at=now)
     words = Words(waiting=codec.freeze(waiting), written=codec.freeze(written), bucket=bucket)
     return words, tuple(taken)
+
+
+def failed(words: Words, lost: Mapping[str, Word], now: float) -> Words:
+    """Take back words that got no answer: they are due again after a while, unless there are newer ones by then."""
+    tried = {key: Written(uid=word.uid, reason=word.told.reason, message="", at=now) for key, word in lost.items()}
+    return dataclasses.replace(
+        words, waiting=codec.freeze({**lost, **words.waiting}), written=codec.freeze({**words.written, **tried})
+    )
 
 
 def _is_same_reason(words: Words, key: str) -> bool:

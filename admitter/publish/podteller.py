@@ -1,7 +1,7 @@
 """Say on pods, and on what makes them, what the gate adapter says of each gang: a condition, and an Event with each change.
 
-In: a gang's newest word. Out: requests, as many as core/podwords.py lets through. A word that could not be written is said
-again when the adapter has a newer one.
+In: a gang's newest word. Out: requests, as many as core/podwords.py lets through. A word that got no answer is written later, or
+the newer one that the adapter has by then; one that is refused for good is not.
 
 Invariants: no name of another namespace's objects stands in it. A word is written in the term it was said in, or not at all.
 
@@ -67,21 +67,34 @@ class PodTeller:
             said, self._said, term = self._said, {}, self._term
             words = podwords.said(self._words, said) if said else self._words
             self._words, due = podwords.due(words, self._monotonic())
-            for _, word in due:
-                try:
-                    await self._write(word, term)
-                except Exception:  # noqa: BLE001 -- the loop's one broad catch; the gang's next word is written anew
-                    _LOG.exception("a gang's word was not written")
+            lost: dict[str, podwords.Word] = {}
+            for key, word in due:
+                # Without an answer to one of them nobody asks for the others: each would wait for its own.
+                if lost or not await self._is_written(word, term):
+                    lost[key] = word
+            if lost and term == self._term:
+                self._words = podwords.failed(self._words, lost, self._monotonic())
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _write(self, word: podwords.Word, term: int) -> None:
+    async def _is_written(self, word: podwords.Word, term: int) -> bool:
+        """Write one; False: there was no answer, and it is worth another try."""
+        try:
+            return await self._write(word, term)
+        except Exception:  # noqa: BLE001 -- the loop's one broad catch; the gang's next word is written anew
+            _LOG.exception("a gang's word was not written")
+            return True
+
+    async def _write(self, word: podwords.Word, term: int) -> bool:
         pod, told = word.pod, word.told
         about = []
         if pod is not None:
             about.append(Owner(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid))
         if pod is not None and not word.is_aside:
             status = "True" if word.is_placed else "False"
-            _log(*await self._conditions.set(pod, labels.PLACED, status, told.reason, word.message, term))
+            if not _is_answered(
+                *await self._conditions.set(pod, labels.PLACED, status, told.reason, word.message, term)
+            ):
+                return False
         if word.owner is not None and word.owner.uid:
             about.append(word.owner)
         for each in about:
@@ -89,9 +102,14 @@ class PodTeller:
                 apiVersion=each.api_version, kind=each.kind, name=each.name, namespace=word.namespace, uid=each.uid
             )
             is_warning = not word.is_placed
-            _log(*await self._writer.note(reference, told.reason, told.summary, term, is_warning=is_warning))
+            if not _is_answered(
+                *await self._writer.note(reference, told.reason, told.summary, term, is_warning=is_warning)
+            ):
+                return False
+        return True
 
 
-def _log(outcome: Outcome, detail: str) -> None:
+def _is_answered(outcome: Outcome, detail: str) -> bool:
     if outcome not in (Outcome.DONE, Outcome.NOT_LEADING, Outcome.GONE):
         _LOG.warning("a gang's word was not written", outcome=outcome.value, detail=detail)
+    return outcome not in (Outcome.BUSY, Outcome.CONFLICT)

@@ -5,7 +5,8 @@ event; what stands between this process and the API server, in words.
 
 Invariants: a list is taken whole or not at all, so that nobody ever sees half of it. After a watch that broke, the watch
 goes on from the last version that was seen; only where the API server no longer has that version is everything listed
-again. `age` is 0 only while a watch stands; from its end it counts from the last word of the API server.
+again. `age` is 0 only while a watch stands; from its end it counts from the last word of the API server. Failures in a row,
+expired versions among them, are further and further apart: an API server that has forgotten every version is not listed in a loop.
 
 Why one connection a kind: its transport then tells that this watch stands, long before a first event comes.
 
@@ -33,7 +34,9 @@ ABSENT_SECONDS = 300.0
 """How often a kind that is not served is looked for."""
 PAGE = 500
 """Objects of one answer: client-go's own figure; one page of pods is a few MiB."""
-_GONE, _NOT_FOUND = 410, 404
+LATER_SECONDS = 2.0
+"""First pause, before its cut, where the API server says that it has too much to do: it asks for a second (Retry-After)."""
+_GONE, _NOT_FOUND, _TOO_MANY = 410, 404, 429
 _KEEP_VERSION = frozenset({0, 401, 403, 429, 500, 502, 503})
 """Failures that say nothing about the version: the watch goes on from it. 0 is no answer."""
 LOOK_SECONDS = 5.0
@@ -95,7 +98,7 @@ class Watch(Generic[T]):
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        failures = 0
+        failures = expired = 0
         try:
             while True:
                 verb = "watch" if self._version else "list"
@@ -104,14 +107,17 @@ class Watch(Generic[T]):
                         await self._list()
                         verb, failures = "watch", 0
                     await self._follow_until_wanted()
+                    expired = 0
                 except apiclient.Failed as error:
                     seen, self._events = self._events, 0
                     failures = 1 if seen else failures + 1
                     status = apiclient.refusal(error)
+                    expired = (0 if seen else expired) + (status == _GONE)
                     self._break(verb, error, status)
                     if status not in _KEEP_VERSION or failures > RESUMES:
                         self._version = ""
-                    await self._pause(failures, status)
+                    # One that expired is listed at once; if the next one has expired as well, that did not help.
+                    await self._pause(expired - 1 if status == _GONE else failures, status)
         finally:
             await self._lister.close()
             await self._wire.aclose()
@@ -176,9 +182,11 @@ class Watch(Generic[T]):
             _LOG.warning("watch broke", resource=self.plural, problem=self.problem)
 
     async def _pause(self, failures: int, status: int) -> None:
-        if status == _GONE:
+        if not failures:
             return
         shortest, longest = PAUSE_SECONDS
+        if status == _TOO_MANY:
+            shortest = LATER_SECONDS
         pause = ABSENT_SECONDS if status == _NOT_FOUND else min(longest, shortest * 2 ** min(failures - 1, 10))
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 -- jitter
 

@@ -2,7 +2,9 @@
 
 import asyncio
 
+from admitter.core import podwords
 from admitter.model.hold import Told
+from admitter.publish import podteller
 from admitter.publish.nodes import Outcome
 from admitter.publish.podteller import PodTeller
 from tests.admitter.grouppods import a_group, a_pod
@@ -53,3 +55,44 @@ async def test_a_deadline_that_runs_is_said_beside_why_it_waits():
     pad = await written(("a", "588 s are left", 1, "DeadlineRuns"), ("a", "needs 16 GPUs", 1))
     assert pad.conditions == [("a", "Reserved", "needs 16 GPUs", 1)]
     assert sorted(pad.events) == [("a", "DeadlineRuns", "588 s are left", 1), ("a", "Reserved", "needs 16 GPUs", 1)]
+
+
+class Ill(Pad):
+    """Answers nobody until it is healed."""
+
+    is_ill = True
+
+    async def set(self, pod, key, status, reason, message, term):
+        await super().set(pod, key, status, reason, message, term)
+        return (Outcome.BUSY if self.is_ill else Outcome.DONE), ""
+
+
+async def test_a_word_that_got_no_answer_is_written_after_the_outage_and_the_newest_only(monkeypatch):
+    monkeypatch.setattr(podteller, "LOOK_SECONDS", 0.0)
+    pad, now = Ill(), [0.0]
+    teller = PodTeller(pad, pad, lambda: now[0])
+
+    async def turns():
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    def say(reason, summary):
+        for name in ("a", "b", "c"):
+            group = a_group([a_pod(name, labels={"muster.dev/gang": name})])
+            teller.say(Told(reason=reason, summary=summary), group, {}, 1)
+
+    running = asyncio.create_task(teller.run())
+    say("Reserved", "waits")
+    await turns()
+    assert (len(pad.conditions), pad.events) == (1, []), "one is tried, the others wait with it"
+    say("Released", "all its pods have their places")
+    await turns()
+    assert len(pad.conditions) == 2
+    pad.is_ill, pad.conditions = False, []
+    await turns()
+    assert not pad.conditions
+    now[0] += podwords.AGAIN_SECONDS
+    await turns()
+    running.cancel()
+    assert [(name, reason) for name, reason, *_ in pad.conditions] == [(name, "Released") for name in "abc"]
+    assert len(pad.events) == 3

@@ -190,3 +190,29 @@ async def test_a_list_that_is_asked_for_is_made_after_the_asking(server):
         async with asyncio.timeout(20):
             await followed.list_afresh()
         assert list(pods.now) == ["b"]
+
+
+async def test_an_api_server_that_forgets_every_version_is_not_listed_in_a_loop(server, monkeypatch):
+    """Each list is followed by a watch whose first word is that its version has expired."""
+    pauses = []
+
+    async def pause(_, failures, status):
+        pauses.append(failures)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(apiclient, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(watch.Watch, "_pause", pause)
+    server.lists = [a_list("a")]
+    async with watched(server) as (followed, pods):
+        for _ in range(9):
+            chunks = await server.watches.get()
+            await chunks.put(gone())
+            await chunks.put(None)
+        await until(lambda: followed.lists == 10)
+        assert list(pods.now) == ["a"]
+        assert pauses == list(range(9)), "the first one is listed at once, and each pause after that is longer"
+        chunks = await server.watches.get()
+        await chunks.put(an_event("ADDED", a_pod("b", "11")) + gone())
+        await chunks.put(None)
+        await until(lambda: followed.lists == 11)
+        assert pauses[9:] == [0], "and so is one after which something was heard"
