@@ -1,88 +1,21 @@
 """Gangs of held pods on a real API server and scheduler: all start or none, and no job is harmed by being managed."""
 
 import asyncio
-import contextlib
 import functools
 
 import pytest
-from lightkube.models import batch_v1 as batch_models
-from lightkube.models import core_v1, meta_v1
 from lightkube.resources import batch_v1
 from lightkube.resources import core_v1 as core
 from lightkube.types import PatchType
 
 from muster.model import labels
-from tests.admitter.kubeagents import GPU, truthful
+from tests.admitter.kubegangs import GATE, a_template, create_gang, create_job, gated, held, pods, running
 from tests.admitter.kubetown import KubeTown, until
-
-NODES = ("fake-0000", "fake-0001", "fake-0002", "fake-0003")
-GATE = labels.GANG.full
 
 
 @pytest.fixture
 def town(tmp_path, cluster, client, namespace):
     return KubeTown(tmp_path, cluster, client, namespace)
-
-
-@contextlib.asynccontextmanager
-async def gated(town, client, **settings):
-    """An admitter that lets held pods go, and true agents."""
-    settings = {"gates": True, "replan_patience_seconds": 1.0, **settings}
-    async with town.kube_admitter(**settings) as (_, address), truthful(town, address, client, NODES):
-        await until(lambda: town.holder() == "admitter-0", "a leader")
-        yield
-
-
-def a_template(gpus=8, *, gates=(GATE,), marks=None, **annotations):
-    request = {GPU: str(gpus)} if gpus else {}
-    container = core_v1.Container(
-        name="main", image="none", resources=core_v1.ResourceRequirements(requests=request, limits=request)
-    )
-    spec = core_v1.PodSpec(
-        containers=[container],
-        schedulingGates=[core_v1.PodSchedulingGate(name=gate) for gate in gates],
-        restartPolicy="Never",
-    )
-    annotations = {"fake.muster.dev/run-seconds": "600", **annotations}
-    metadata = meta_v1.ObjectMeta(labels=marks or {}, annotations=annotations)
-    return core_v1.PodTemplateSpec(metadata=metadata, spec=spec)
-
-
-def create_gang(town, name, count, gpus=8, **options):
-    """Bare pods of a labelled gang, whose containers run until they are deleted unless the options say otherwise."""
-    annotations = {labels.GANG_SIZE.full: str(count), **options.pop("annotations", {})}
-    template = a_template(gpus, marks={labels.GANG.full: name}, **annotations, **options)
-    for index in range(count):
-        metadata = meta_v1.ObjectMeta(
-            name=f"{name}-{index}",
-            namespace=town.namespace,
-            labels=template.metadata.labels,
-            annotations=template.metadata.annotations,
-        )
-        town.kube.create(core.Pod(metadata=metadata, spec=template.spec))
-
-
-def create_job(town, name, count, template, **spec):
-    job = batch_models.JobSpec(
-        completionMode="Indexed", completions=count, parallelism=count, template=template, backoffLimit=0, **spec
-    )
-    metadata = meta_v1.ObjectMeta(name=name, namespace=town.namespace)
-    return town.kube.create(batch_v1.Job(metadata=metadata, spec=job))
-
-
-def pods(town, prefix):
-    return sorted(
-        (pod for pod in town.kube.list(core.Pod, namespace=town.namespace) if pod.metadata.name.startswith(prefix)),
-        key=lambda pod: pod.metadata.name,
-    )
-
-
-def running(town, prefix):
-    return [pod for pod in pods(town, prefix) if pod.status.phase == "Running"]
-
-
-def held(town, prefix):
-    return [pod for pod in pods(town, prefix) if any(gate.name == GATE for gate in pod.spec.schedulingGates or ())]
 
 
 def told(town):
