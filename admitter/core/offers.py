@@ -132,7 +132,11 @@ def _is_as_large(known: _Mark, mark: _Mark) -> bool:
         lasting = (old.labels, old.taints, old.is_cordoned, old.allocatable, old.topology_policy)
         if lasting != (new.labels, new.taints, new.is_cordoned, new.allocatable, new.topology_policy):
             return False
-    return _sizes(before.report) == _sizes(state.report)
+    return _sizes(before.report) == _sizes(state.report) and _are_cut_alike(before.report, state.report)
+
+
+def _are_cut_alike(before: NodeReport, report: NodeReport) -> bool:
+    return before.devices == report.devices or shapes.cuts_of(before) == shapes.cuts_of(report)
 
 
 def _sizes(report: NodeReport) -> dict[str, tuple[int, frozenset[str]]]:
@@ -174,15 +178,13 @@ class _Sheet:
 
 def _ideal_of_node(name: str, state: NodeState, facts: NodeFacts | None) -> NodeOffers:
     devices = tuple(gpu.uuid for gpu in state.topology.gpus)
+    cuts = shapes.cuts_of(state.report)
     offers = {}
     for resource, report in state.report.resources.items():
         units = _size(report)
-        offers[resource] = Offer(
-            resource=resource,
-            strict=units,
-            lenient=units,
-            shape=shapes.shape(resource, report, state.topology, devices, facts),
-        )
+        shape = shapes.shape(resource, report, state.topology, devices, facts)
+        shape = dataclasses.replace(shape, mig=shapes.at_best(resource, facts, cuts))
+        offers[resource] = Offer(resource=resource, strict=units, lenient=units, shape=shape)
     rest = {} if facts is None else {key: units for key, units in facts.allocatable.items() if key not in offers}
     lasting = None if facts is None else dataclasses.replace(facts, requested=codec.EMPTY, counted=frozenset())
     return NodeOffers(node=name, offers=codec.freeze(offers), rest=codec.freeze(rest), facts=lasting)
@@ -201,6 +203,7 @@ def _of_node(
     shut = stale or barred
     facts = None if view.facts is None else view.facts.get(name)
     claimed = _claimed(facts, claims)
+    cuts = shapes.cuts_of(state.report)
     offers = {}
     for resource, report in state.report.resources.items():
         leased = nodecapacity.outstanding(report, leases, resource)
@@ -215,7 +218,9 @@ def _of_node(
             detail=detail,
             devices=report.free_devices,
             grows=not shut and report.verdict in _FAULTLESS and isinstance(report.admit_strict, Known),
-            shape=shapes.shape(resource, report, state.topology, report.free_devices, facts, held=max(0, leased)),
+            shape=shapes.shape(
+                resource, report, state.topology, report.free_devices, facts, cuts=cuts, held=max(0, leased)
+            ),
         )
     rest = {} if facts is None or barred else _rest(facts, claimed, offers)
     return NodeOffers(node=name, offers=codec.freeze(offers), rest=codec.freeze(rest), facts=facts)

@@ -38,7 +38,18 @@ def a_resource(admit=8, *, verdict=None, reason="", lenient=None, risk=0.0, size
 
 
 def a_node(
-    name, resources=8, *, heard=NOW, islands=None, clique="", leases=(), sequence=1, boot="boot", lease_term=0, term=1
+    name,
+    resources=8,
+    *,
+    heard=NOW,
+    islands=None,
+    clique="",
+    leases=(),
+    sequence=1,
+    boot="boot",
+    lease_term=0,
+    term=1,
+    devices=(),
 ):
     """A node; `resources` is a number of free GPUs or a mapping of reports. `islands`: island name of each GPU."""
     if not isinstance(resources, dict):
@@ -56,6 +67,7 @@ def a_node(
             taken_at=TAKEN,
             verdict=worst(tuple(report.verdict for report in resources.values())),
             resources=resources,
+            devices=tuple(devices),
         ),
         topology=Topology(generation=1, gpus=gpus),
         heard_at=heard,

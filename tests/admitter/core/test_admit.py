@@ -8,7 +8,9 @@ from admitter.core import admit, offers
 from admitter.model import nodecapacity
 from admitter.model.decision import Grant, Policy, Shortfall
 from admitter.model.gang import MigRequest, ResourceRequest
-from muster.model.report import Verdict
+from muster.model.reading import NOT_COLLECTED, Known
+from muster.model.report import DeviceReport, DeviceState, Holder, MigShape, Verdict
+from muster.model.vocabulary import Reason
 from tests.admitter.clusters import (
     GPU,
     NOW,
@@ -22,6 +24,18 @@ from tests.admitter.clusters import (
 )
 
 POLICY = Policy()
+
+
+def cut(uuid, compute_slices, gib):
+    """A MIG instance by the driver's numbers; None: it gives no memory."""
+    memory = NOT_COLLECTED if gib is None else Known(gib * 2**30)
+    return DeviceReport(
+        uuid=uuid,
+        state=DeviceState.HEALTHY,
+        reason=Reason.OK.value,
+        holder=Holder.NONE,
+        shape=MigShape(profile="whatever", compute_slices=Known(compute_slices), memory_bytes=memory),
+    )
 
 
 def plan(gang, view, leases=None, policy=POLICY):
@@ -74,6 +88,21 @@ PLACED = {
             "nvidia.com/mig-2g.20gb": a_resource(2, devices=("MIG-2",)),
             "nvidia.com/mig-3g.40gb": a_resource(2, devices=("MIG-3",)),
         })), {("main", "n1"): 3}),
+    # faults.md C10: the name rounds up, and 20 GiB are there. C9: it rounds down, and 79 GiB are.
+    "MIG of another size than its name's, by the driver's numbers": (
+        a_gang(a_podset(count=1, request=MigRequest(compute_slices=1, min_memory_bytes=21 * 2**30))),
+        a_view(
+            a_node("n1", {"nvidia.com/mig-1g.24gb": a_resource(4, devices=("MIG-1",))}, devices=(cut("MIG-1", 1, 20),)),
+            a_node("n2", {"nvidia.com/mig-1g.20gb": a_resource(4, devices=("MIG-2",))}, devices=(cut("MIG-2", 1, 22),)),
+        ), {("main", "n2"): 1}),
+    "MIG under the plain name, by the driver's numbers": (
+        a_gang(a_podset(count=2, request=MigRequest(compute_slices=2, min_memory_bytes=2**30))),
+        a_view(a_node("n1", a_resource(2, devices=("MIG-1", "MIG-2")), devices=(cut("MIG-1", 2, 20), cut("MIG-2", 3, 40)))),
+        {("main", "n1"): 2}),
+    "MIG of which the driver gives no memory, by its name": (
+        a_gang(a_podset(count=1, request=MigRequest(compute_slices=2, min_memory_bytes=15 * 10**9))),
+        a_view(a_node("n1", {"nvidia.com/mig-1g.20gb": a_resource(4, devices=("MIG-1",))}, devices=(cut("MIG-1", 2, None),))),
+        {("main", "n1"): 1}),
     "replicas for who accepts them": (
         a_gang(count=3, pod_class="shared"), a_view(a_node("n1", a_resource(4, devices=("GPU-0::0", "GPU-0::1")))),
         {("main", "n1"): 3}),
@@ -95,6 +124,9 @@ REFUSED = {
     "blind": (a_gang(), a_view(a_node("n1", a_resource(None)))),
     "strict 0 under a bad GPU": (a_gang(), a_view(LOST)),
     "a gang takes no pick risk": (a_gang(count=2, pod_class="restartable"), a_view(LOST)),
+    "the least of the instances, since the kubelet picks": (
+        a_gang(a_podset(request=MigRequest(compute_slices=3, min_memory_bytes=0))),
+        a_view(a_node("n1", a_resource(2, devices=("MIG-1", "MIG-2")), devices=(cut("MIG-1", 2, 20), cut("MIG-2", 3, 40))))),
     "replicas outside gangs": (a_gang(), a_view(a_node("n1", a_resource(4, devices=("GPU-0::0",))))),
     "MIG is not a whole GPU": (a_gang(), a_view(a_node("n1", a_resource(4, devices=("MIG-1",))))),
     "the kubelet could pick across islands": (
