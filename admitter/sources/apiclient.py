@@ -3,7 +3,7 @@
 In: a kubeconfig file, or the pod's own service account. Out: clients, and one count of requests for all of them.
 
 Invariants: no request waits longer than its deadline, but for a watch, which is silent for `SILENT_SECONDS` at most. A
-connection that the network dropped without a word is noticed by TCP itself.
+connection that the network dropped without a word is noticed by TCP itself. One that is given up while it opens is closed.
 
 Why a transport of our own: lightkube 1.0 has no argument for keepalive or counting, and takes a transport.
 
@@ -16,7 +16,7 @@ import pathlib
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx2
@@ -63,6 +63,7 @@ class Transport(httpx2.AsyncBaseTransport):
         """Send one request."""
         is_watch = request.url.params.get("watch") == "true"
         self._requests["WATCH" if is_watch else request.method] += 1
+        request.extensions = {**request.extensions, "trace": _Opening()}
         if not is_watch:
             return await self._wire.handle_async_request(request)
         await asyncio.sleep(max(0.0, self._opened_at + REOPEN_SECONDS - time.monotonic()))
@@ -75,6 +76,21 @@ class Transport(httpx2.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close all connections."""
         await self._wire.aclose()
+
+
+class _Opening:
+    """Closes the socket of a connection that is cancelled in its handshake: httpx2 2.16 closes it after other errors only."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    async def __call__(self, event: str, info: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+        elif event == "connection.start_tls.complete":
+            self._stream = None
+        elif event == "connection.start_tls.failed" and self._stream is not None:
+            await self._stream.aclose()
 
 
 class Api:

@@ -37,8 +37,6 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.real(*names))
             if used:
                 item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
-                # A connection that is cancelled while it opens stays open until it is collected (httpx2), in whichever test.
-                item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
 
 def wait_for(condition, what):
