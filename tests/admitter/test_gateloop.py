@@ -8,7 +8,7 @@ import pytest
 
 from admitter import gateloop
 from admitter.core import strikes
-from admitter.model.cluster import Changes, PodChange
+from admitter.model.cluster import ANYWHERE, Changes, PodChange
 from admitter.model.group import Workloads
 from admitter.model.hold import Hold, Replan, Strike
 from admitter.model.record import GangState
@@ -24,13 +24,13 @@ KEY = "team-a/job.train"
 class Town:
     """A cluster, the queue, the clock and whoever carries out what is wanted."""
 
-    is_synced, term = True, 1
+    is_synced, term, leads = True, 1, True
 
     def __init__(self):
         self.stored, self.records, self.now = {}, {}, NOW
         self.news = asyncio.Semaphore(0)
         self.released, self.replanned, self.looks = [], asyncio.Event(), 0
-        self.glances = 0
+        self.glances, self.reported = 0, {}
 
     # -- the cluster
 
@@ -67,7 +67,7 @@ class Town:
 
     def requests_of_leases(self):
         self.glances += 1
-        return {}
+        return self.reported
 
     def __getattr__(self, name):
         if name in ("join", "leave", "stand", "close", "begin", "say"):
@@ -80,7 +80,7 @@ class Town:
     # -- the guard and the clock
 
     def may_write(self, term):
-        return True
+        return self.leads
 
     def monotonic(self):
         return self.now
@@ -167,3 +167,27 @@ async def test_a_gang_that_is_gone_is_forgotten_with_its_strikes(request_id):
         assert loop._holds[KEY] == dataclasses.replace(struck, request_id="", blamed=frozenset())
         town.now += POLICY.strike_memory_seconds + 1
         await until(lambda: KEY not in loop._holds)
+
+
+async def test_an_hour_in_which_this_process_stood_still_is_no_schedulers_delay():
+    """Its leadership is over, by the same clock; the next one gives every scheduler its time anew."""
+    async with a_loop() as (town, loop):
+        for index in range(2):
+            town.becomes(a_job_pod(index))
+        await until(lambda: len(town.released) == 2)
+        for index in range(2):
+            pin = dataclasses.replace(ANYWHERE, node_selector={"kubernetes.io/hostname": f"n{index + 1}"})
+            town.becomes(a_job_pod(index, gates=(), annotations={labels.LEASE.full: "t1-1"}, constraints=pin))
+        town.leads = False
+        town.now += 3600
+        looks = town.looks
+        await asyncio.sleep(0.2)
+        assert town.looks == looks
+        town.records, town.reported = {}, {"t1-1": "pods-then"}
+        town.leads, town.term = True, 2
+        await until(lambda: town.looks > looks and loop._holds[KEY].seats)
+        assert {seat.at for seat in loop._holds[KEY].seats.values()} == {town.now}
+        assert not town.replanned.is_set()
+        town.now += POLICY.bind_patience_seconds + 1
+        async with asyncio.timeout(30):
+            await town.replanned.wait()
