@@ -187,7 +187,9 @@ class Watch(Generic[T]):
         shortest, longest = PAUSE_SECONDS
         if status == _TOO_MANY:
             shortest = LATER_SECONDS
-        pause = ABSENT_SECONDS if status == _NOT_FOUND else min(longest, shortest * 2 ** min(failures - 1, 10))
+        # What stands between us and the API server may say 404 for a moment too.
+        is_absent = status == _NOT_FOUND and failures > RESUMES
+        pause = ABSENT_SECONDS if is_absent else min(longest, shortest * 2 ** min(failures - 1, 10))
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 -- jitter
 
 

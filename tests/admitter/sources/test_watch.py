@@ -216,3 +216,11 @@ async def test_an_api_server_that_forgets_every_version_is_not_listed_in_a_loop(
         await chunks.put(None)
         await until(lambda: followed.lists == 11)
         assert pauses[9:] == [0], "and so is one after which something was heard"
+
+
+async def test_a_404_in_passing_costs_a_moment_and_not_the_time_of_a_kind_that_is_not_served(server):
+    missing = (404, {"kind": "Status", "code": 404, "message": "not here"})
+    server.lists = [missing, missing, a_list("a")]
+    async with watched(server) as (followed, pods):
+        await until(lambda: not followed.is_served)
+        await until(lambda: pods.now and followed.is_served)
