@@ -6,8 +6,9 @@ Out: a plugin's `config`, and the node's DesiredMig, in the words of the capture
 Invariant: only what was said. A default of the plugin, a document that could not be read, a field of another form: none of them
 makes an entry, so that an agent falls back to what labels and devices show.
 
-Why entries with a device filter stand side by side: which one holds depends on the product, which only the node knows; profile
-names tell them apart there (agent/core/rules/layout.py).
+Entries of a layout are applied in their order, each to the GPUs that its device filter and its indices match, so that for one GPU the
+last one counts (mig-parted's assert). Why those with a filter stand beside what they would replace: whether it matches
+depends on the product, which only the node knows; profile names tell them apart there (agent/core/rules/layout.py).
 
 Not here: fetching (sources/configmaps.py), and which pods these are (sources/slimpod.py).
 """
@@ -42,6 +43,8 @@ _SHARING = (("mps", "mps"), ("timeSlicing", "timeSlicing"))
 _MOST_TEXT = 256
 _MOST_LAYOUTS = 64
 _MOST_PROFILES = 32
+_ALL = frozenset(range(64))
+"""Indices of a node's GPUs: four times what any node has."""
 
 
 def plugin_config(namespace: str, told: Told, labels: Mapping[str, str], documents: Documents) -> Mapping[str, str]:
@@ -58,7 +61,7 @@ def layout(name: str, namespace: str, told: Told, documents: Documents) -> tuple
     """Return the layout of this name in the MIG manager's file; empty where it is not known."""
     document = _document(namespace, told, codec.EMPTY, documents)
     entries = _at(document, ("mig-configs", name))
-    return tuple(_layouts(entries))[:_MOST_LAYOUTS] if isinstance(entries, list) else ()
+    return tuple(_layouts(entries[:_MOST_LAYOUTS]))[::-1] if isinstance(entries, list) else ()
 
 
 def wanted(namespace: str, told: Told) -> frozenset[tuple[str, str]]:
@@ -122,20 +125,26 @@ def _replicas(entry: Any) -> int:
     return count if isinstance(count, int) and not isinstance(count, bool) else 0
 
 
-def _layouts(entries: Iterable[Any]) -> Iterator[kube.MigLayout]:
-    for entry in entries:
-        gpus = _gpus(_at(entry, ("devices",)))
-        profiles = _profiles(entry)
-        if gpus and profiles is not None:
-            yield kube.MigLayout(gpus=gpus, profiles=profiles)
+def _layouts(entries: list[Any]) -> Iterator[kube.MigLayout]:
+    """Yield, from the last entry to the first, what each says of GPUs about which no later one has the last word."""
+    decided: frozenset[int] = frozenset()
+    for entry in reversed(entries):
+        gpus, profiles = _gpus(_at(entry, ("devices",))), _profiles(entry)
+        if not gpus or profiles is None:
+            continue
+        left = gpus - decided
+        if left:
+            yield kube.MigLayout(gpus="all" if left == _ALL else ",".join(map(str, sorted(left))), profiles=profiles)
+        if not _at(entry, ("device-filter",)):
+            decided |= gpus
 
 
-def _gpus(devices: Any) -> str:
-    """Return the GPUs of an entry as the capture writes them, or an empty text for what is no such thing."""
+def _gpus(devices: Any) -> frozenset[int]:
+    """Return the indices of an entry; none for what is no such thing."""
     if devices == "all":
-        return "all"
-    indices = [str(item) for item in _list(devices) if isinstance(item, int) and not isinstance(item, bool)]
-    return ",".join(indices) if len(indices) == len(_list(devices)) else ""
+        return _ALL
+    indices = [item for item in _list(devices) if isinstance(item, int) and not isinstance(item, bool)]
+    return _ALL.intersection(indices) if len(indices) == len(_list(devices)) else frozenset()
 
 
 def _profiles(entry: Any) -> Mapping[str, int] | None:

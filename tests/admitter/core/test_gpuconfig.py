@@ -39,6 +39,17 @@ mig-configs:
   half:
     - {devices: [0, 1], mig-enabled: true, mig-devices: {"3g.20gb": 2}}
     - {devices: [2, 3], mig-enabled: true, mig-devices: {}}
+  all-but-the-first:
+    - {devices: all, mig-enabled: true, mig-devices: {"1g.10gb": 7}}
+    - {devices: [0], mig-enabled: false}
+  the-first-and-then-all:
+    - {devices: [0], mig-enabled: false}
+    - {devices: all, mig-enabled: true, mig-devices: {"1g.10gb": 7}}
+  another-product-s-first:
+    - {devices: all, mig-enabled: true, mig-devices: {"1g.10gb": 7}}
+    - {device-filter: "0x20B010DE", devices: [0], mig-enabled: true, mig-devices: {"1g.5gb": 7}}
+  no-such-gpus:
+    - {devices: [0, 64, -1, 100000000000000000000000000], mig-enabled: false}
 """
 MANAGER = Told(settings={"CONFIG_FILE": "/mig-parted-config/config.yaml"}, folders={"/mig-parted-config": "layouts"})
 MANAGED = Told(
@@ -112,6 +123,11 @@ def test_what_a_flag_says_stands_above_the_file():
         ("all-1g.10gb", [("all", {"1g.10gb": 7})]),
         ("all-balanced", [("all", {"1g.10gb": 2, "3g.40gb": 1}), ("all", {"1g.5gb": 2, "3g.20gb": 1})]),
         ("half", [("0,1", {"3g.20gb": 2}), ("2,3", {})]),
+        # Entries count in their order: the last one that names a GPU decides, and a filter decides nothing.
+        ("all-but-the-first", [(",".join(map(str, range(1, 64))), {"1g.10gb": 7}), ("0", {})]),
+        ("the-first-and-then-all", [("all", {"1g.10gb": 7})]),
+        ("another-product-s-first", [("all", {"1g.10gb": 7}), ("0", {"1g.5gb": 7})]),
+        ("no-such-gpus", [("0", {})]),
         ("no-such", []),
     ],
 )
