@@ -9,6 +9,7 @@ import sys
 
 import grpc
 from lightkube.models import authentication_v1, core_v1, meta_v1, rbac_v1
+from lightkube.resources import authentication_v1 as authentication
 from lightkube.resources import coordination_v1, rbac_authorization_v1
 from lightkube.resources import core_v1 as core
 
@@ -64,15 +65,22 @@ class KubeTown(Town):
         return self.kube.create(core.Pod(metadata=metadata, spec=spec))
 
     def token(self, account="agent", *, pod=None, audience=AUDIENCE, seconds=600):
-        """What kubelet would project into the pod."""
+        """What kubelet would project into the pod; without an audience it is for the API server itself."""
         bound = None
         if pod is not None:
             bound = authentication_v1.BoundObjectReference(
                 apiVersion="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid
             )
-        spec = authentication_v1.TokenRequestSpec(audiences=[audience], expirationSeconds=seconds, boundObjectRef=bound)
+        spec = authentication_v1.TokenRequestSpec(
+            audiences=[audience] if audience else [], expirationSeconds=seconds, boundObjectRef=bound
+        )
         request = core.ServiceAccountToken(spec=spec, metadata=meta_v1.ObjectMeta(namespace=self.namespace))
         return self.kube.create(request, account, namespace=self.namespace).status.token
+
+    def is_known(self, token):
+        """Return whether the API server takes the token for its own audience."""
+        review = authentication.TokenReview(spec=authentication_v1.TokenReviewSpec(token=token))
+        return bool(self.kube.create(review).status.authenticated)
 
     def grant(self, account, verbs, resource):
         """Let an account of the namespace do this in it."""

@@ -49,10 +49,11 @@ async def test_a_token_that_is_not_for_us_is_nobodys(town):
     claims = json.loads(base64.urlsafe_b64decode(body + "=="))
     claims["kubernetes.io"]["node"] = {"name": OTHER, "uid": "x"}
     forged = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-    gone = town.token(pod=pod)
+    gone, own = town.token(pod=pod), town.token(pod=pod, audience="")
+    assert (town.is_known(own), town.is_known(good)) == (True, False), "the first opens the API server, ours does not"
     bad = {
         "another audience": town.token(pod=pod, audience="somebody-else"),
-        "the API server's own audience": town.token(pod=pod, audience="https://kubernetes.default.svc.cluster.local"),
+        "the API server's own audience": own,
         "a node written into it": f"{head}.{forged}.{signature}",
         "cut": good[:-10],
         "noise": "abc",
