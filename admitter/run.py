@@ -74,16 +74,7 @@ class Admitter:
         self._kube = KubeSide(config, self._clock, name, agents=self._agents) if config.has_api_server else None
         self._source = ClusterFile(config.cluster_file, self._clock.monotonic) if config.cluster_file else None
         self._alone = Alone(name)
-        self._hub = FeedHub(
-            clock=self._clock,
-            admitter=name,
-            version=version,
-            node_ttl_seconds=config.node_ttl_seconds,
-            heartbeat_ms=round(config.heartbeat_seconds * 1000),
-            api_server=self._kube is not None or self._source is not None,
-            slice_source=self._slice_source(),
-            name_token=self._kube.reviews.caller if self._kube is not None else None,
-        )
+        self._hub = self._made_hub(name, version)
         self._figures, self._node_figures = Figures(), NodeFigures()
         self._safeguard = Safeguard(config.hold_policy)
         kube = self._kube if config.pull_secrets else None
@@ -92,31 +83,8 @@ class Admitter:
         self._verifier = Verifier(config.verify_argv, self._clock.monotonic)
         self._log = _decision_log(config, self._clock)
         board = CapacityBoard(self._believed)
-        self._loop = AdmissionLoop(
-            make_book=lambda terms: Book(terms, config.policy, self._images),
-            guard=self._kube.elector if self._kube is not None else self._alone,
-            feed=self._hub,
-            clock=self._clock,
-            log=self._log,
-            board=board,
-            figures=self._figures,
-            renew=self._renew,
-            tick_seconds=config.tick_seconds,
-            safeguard=self._safeguard,
-            facts=self._facts,
-            rejections=self._rejections,
-        )
-        self._warm = WarmLoop(
-            feed=self._hub,
-            book=lambda: self._loop.book,
-            images=self._images,
-            guard=self._kube.elector if self._kube is not None else self._alone,
-            clock=self._clock,
-            policy=config.policy,
-            verifier=self._verifier,
-            wake=self._loop.wake,
-            secrets=self._secrets,
-        )
+        self._loop = self._made_loop(board)
+        self._warm = self._made_warm_loop()
         self._hub.listen_images(self._warm.hear, self._warm.left)
         self._door = Door(self._kube.reviews if self._kube is not None else None)
         self._admission = AdmissionService(
@@ -127,6 +95,47 @@ class Admitter:
         if self._kube is None:
             last = self._terms_on_disk.read()
             self._loop.lead(self._start_term(last, is_first=last == 0))
+
+    def _made_hub(self, name: str, version: str) -> FeedHub:
+        return FeedHub(
+            clock=self._clock,
+            admitter=name,
+            version=version,
+            node_ttl_seconds=self._config.node_ttl_seconds,
+            heartbeat_ms=round(self._config.heartbeat_seconds * 1000),
+            api_server=self._kube is not None or self._source is not None,
+            slice_source=self._slice_source(),
+            name_token=self._kube.reviews.caller if self._kube is not None else None,
+        )
+
+    def _made_loop(self, board: CapacityBoard) -> AdmissionLoop:
+        return AdmissionLoop(
+            make_book=lambda terms: Book(terms, self._config.policy, self._images),
+            guard=self._kube.elector if self._kube is not None else self._alone,
+            feed=self._hub,
+            clock=self._clock,
+            log=self._log,
+            board=board,
+            figures=self._figures,
+            renew=self._renew,
+            tick_seconds=self._config.tick_seconds,
+            safeguard=self._safeguard,
+            facts=self._facts,
+            rejections=self._rejections,
+        )
+
+    def _made_warm_loop(self) -> WarmLoop:
+        return WarmLoop(
+            feed=self._hub,
+            book=lambda: self._loop.book,
+            images=self._images,
+            guard=self._kube.elector if self._kube is not None else self._alone,
+            clock=self._clock,
+            policy=self._config.policy,
+            verifier=self._verifier,
+            wake=self._loop.wake,
+            secrets=self._secrets,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`; InvalidSettings if an address or a file does not fit."""

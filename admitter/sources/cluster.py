@@ -14,6 +14,7 @@ Not here: what a slice holds (core/slices.py), the API server (watch.py).
 
 import asyncio
 import datetime
+import functools
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Any, Protocol
@@ -68,38 +69,30 @@ class ClusterWatch:
         self._facts: Mapping[str, NodeFacts] = codec.EMPTY
         self._facts_due: set[str] = set()
         shared = Shared()
-        monotonic = clock.monotonic
-        self._nodes: Watch[KubeNode] = Watch(
-            api,
+        watch = functools.partial(Watch[Any], api, monotonic=clock.monotonic)
+        self._nodes: Watch[KubeNode] = watch(
             core_v1.Node,
             slim=lambda item: slim.node(item, shared),
             replaced=self._store.replace_nodes,
             changed=self._store.change_node,
-            monotonic=monotonic,
         )
-        self._pods: Watch[KubePod] = Watch(
-            api,
+        self._pods: Watch[KubePod] = watch(
             core_v1.Pod,
             slim=lambda item: slimpod.pod(item, shared, serving_namespaces),
             replaced=self._store.replace_pods,
             changed=self._store.change_pod,
-            monotonic=monotonic,
         )
-        self._slices: Watch[KubeSlice] = Watch(
-            api,
+        self._slices: Watch[KubeSlice] = watch(
             resource_v1.ResourceSlice,
             slim=lambda item: slim.resource_slice(item, shared),
             replaced=self._store.replace_slices,
             changed=self._store.change_slice,
-            monotonic=monotonic,
         )
-        self._classes: Watch[kube.DeviceClass] = Watch(
-            api,
+        self._classes: Watch[kube.DeviceClass] = watch(
             resource_v1.DeviceClass,
             slim=lambda item: slim.device_class(item, shared),
             replaced=self._store.replace_classes,
             changed=self._store.change_class,
-            monotonic=monotonic,
         )
         self._configs = ConfigMaps(api, self._configs_wanted, self._store.note_told)
         self._all: tuple[Watch[Any], ...] = (self._nodes, self._pods, self._slices, self._classes)
