@@ -82,19 +82,7 @@ def ask(
     handlers: Mapping[str, str] = codec.EMPTY,
 ) -> Asked | tuple[str, ...]:
     """Return the request for the held members, or what is wrong with it, sorted; `handlers` by RuntimeClass."""
-    problems = []
-    shapes: dict[str, list[tuple[Shape, list[KubePod]]]] = {}
-    for member in held:
-        shape = _shape(member.pod, owner_runtime, devices)
-        if isinstance(shape, str):
-            problems.append(f"pod {member.pod.name}: {shape}")
-        elif shape is not None:
-            same = shapes.setdefault(member.podset, [])
-            alike = next((pods for each, pods in same if each == shape and _is_alike(each.pod, member.pod)), None)
-            if alike is None:
-                same.append((shape, [member.pod]))
-            else:
-                alike.append(member.pod)
+    shapes, problems = _by_shape(held, owner_runtime, devices)
     named = _named(shapes)
     message = _message(group, named, request_id, problems)
     try:
@@ -117,6 +105,26 @@ def ask(
         gang=dataclasses.replace(gang, podsets=podsets),
         podset_of={pod.uid: name for name, _, pods in named for pod in pods},
     )
+
+
+def _by_shape(
+    held: Sequence[GroupMember], owner_runtime: str, devices: frozenset[str]
+) -> tuple[dict[str, list[tuple[Shape, list[KubePod]]]], list[str]]:
+    """Return the pods of each podset by what they ask for, and what is wrong with those that cannot be read."""
+    problems = []
+    shapes: dict[str, list[tuple[Shape, list[KubePod]]]] = {}
+    for member in held:
+        shape = _shape(member.pod, owner_runtime, devices)
+        if isinstance(shape, str):
+            problems.append(f"pod {member.pod.name}: {shape}")
+        elif shape is not None:
+            same = shapes.setdefault(member.podset, [])
+            alike = next((pods for each, pods in same if each == shape and _is_alike(each.pod, member.pod)), None)
+            if alike is None:
+                same.append((shape, [member.pod]))
+            else:
+                alike.append(member.pod)
+    return shapes, problems
 
 
 def _content(pods: Sequence[KubePod], handlers: Mapping[str, str]) -> Content:

@@ -208,10 +208,7 @@ class Engine:
             utc=self._clock.utc(),
         )
         await self._act(plan, facts, candidates)
-        for digest in list(self._journal.suspects):
-            image = self._ways.survey.known(digest)
-            if image is not None and image.top in facts.snapshots:
-                self._journal.judged(digest, await self._keeper.snapshot_bytes(image))
+        await self._judge_suspects(facts)
         report = await self._estate.report(
             facts,
             candidates,
@@ -222,6 +219,12 @@ class Engine:
             now=self._clock.utc(),
         )
         await self._tell(report)
+
+    async def _judge_suspects(self, facts: StoreFacts) -> None:
+        for digest in list(self._journal.suspects):
+            image = self._ways.survey.known(digest)
+            if image is not None and image.top in facts.snapshots:
+                self._journal.judged(digest, await self._keeper.snapshot_bytes(image))
 
     async def _act(self, plan: Plan, facts: StoreFacts, candidates: tuple[Candidate, ...]) -> None:
         for lease in plan.release:
