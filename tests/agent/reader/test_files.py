@@ -205,6 +205,14 @@ def test_mps(root):
     assert isinstance(on.started_at, Known)
 
 
+def test_a_jobs_own_mps_is_not_the_nodes(root):
+    host.start_process(root, ("/usr/bin/nvidia-cuda-mps-control", "-d"), proctable.pod_cgroup("1111-2222"))
+    assert mps.read(root / "proc", root / "mps").value.daemon_alive == Known(False)
+    # The device plugin's daemon runs in a pod too, and writes this on the host.
+    (root / "mps/.ready").touch()
+    assert mps.read(root / "proc", root / "mps").value.daemon_alive == Known(True)
+
+
 YAML = """\
 ---
 cdiVersion: 0.5.0
