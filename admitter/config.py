@@ -162,18 +162,13 @@ def _cluster_file(config: AdmitterConfig) -> str:
     return ""
 
 
-def _log_level(config: AdmitterConfig) -> str:
-    allowed = ("debug", "info", "warning", "error")
-    return "" if config.log_level in allowed else f"--log-level: {config.log_level!r} is none of {', '.join(allowed)}"
-
-
 _CHECKS: tuple[settings.Check, ...] = (
     _addresses,
     _tls,
     _ttl,
     _gpu_resource,
     _cluster_file,
-    _log_level,
+    settings.log_level,
     *nodesettings.CHECKS,
     *clustersettings.CHECKS,
     *queuesettings.CHECKS,

@@ -205,9 +205,4 @@ def _policy(config: AgentConfig) -> str:
     return ""
 
 
-def _log_level(config: AgentConfig) -> str:
-    allowed = ("debug", "info", "warning", "error")
-    return "" if config.log_level in allowed else f"--log-level: {config.log_level!r} is none of {', '.join(allowed)}"
-
-
-_CHECKS: tuple[settings.Check, ...] = (_node, _addresses, _tls, _places, _reader_arguments, _policy, _log_level)
+_CHECKS: tuple[settings.Check, ...] = (_node, _addresses, _tls, _places, _reader_arguments, _policy, settings.log_level)

@@ -23,6 +23,8 @@ T = TypeVar("T")
 Check = Callable[[Any], str]
 """Looks at a whole settings value and returns what is wrong with it, or an empty text."""
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -39,6 +41,15 @@ def setting(
 ) -> Any:
     """Declare one setting: its default (none: required), one line of help and its inclusive bounds."""
     return dataclasses.field(default=default, metadata={"help": text, "low": low, "high": high})
+
+
+def log_level(config: Any) -> str:
+    """Return what is wrong with the `log_level` of a program's settings."""
+    return (
+        ""
+        if config.log_level in LOG_LEVELS
+        else f"--log-level: {config.log_level!r} is none of {', '.join(LOG_LEVELS)}"
+    )
 
 
 def flag_of(name: str) -> str:

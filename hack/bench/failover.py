@@ -26,7 +26,7 @@ from typing import Any
 from lightkube.models import meta_v1
 from lightkube.resources import coordination_v1, core_v1
 
-from admitter.sources import apiclient, events
+from admitter.sources import apiclient
 from hack.bench import controlplane, release, running
 from hack.bench.controlplane import NAMESPACE, SYSTEM, Stage
 from hack.cluster import fakekubelet, versions
@@ -115,21 +115,9 @@ class Load:
 
     async def follow(self) -> None:
         """Show the oracle every pod, until cancelled."""
-        api = apiclient.from_kubeconfig(self._stage.cluster.kubeconfig)
-        async with api.wire(lambda: None) as wire:
-            while True:
-                try:
-                    listed = self.client.list(core_v1.Pod, namespace=NAMESPACE)
-                    async for pod in listed:
-                        self._show(pod, is_gone=False)
-                    async for event in events.follow(wire, core_v1.Pod, str(listed.resourceVersion)):
-                        if event.item is not None and event.item.metadata.namespace == NAMESPACE:
-                            self._show(event.item, is_gone=event.is_gone)
-                except apiclient.Failed as error:
-                    print(f"the watch broke: {error!r}", file=sys.stderr)
-                    await asyncio.sleep(1)
+        await controlplane.follow_pods(self._stage.cluster, self.client, self._show)
 
-    def _show(self, pod: core_v1.Pod, *, is_gone: bool) -> None:
+    def _show(self, pod: core_v1.Pod, is_gone: bool) -> None:  # noqa: FBT001 -- what an event says
         metadata, spec, status = pod.metadata, pod.spec, pod.status
         assert metadata is not None
         assert spec is not None

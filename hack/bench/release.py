@@ -21,7 +21,6 @@ from lightkube.core import exceptions
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import core_v1 as core
 
-from admitter.sources import apiclient, events
 from hack.bench import apicost, controlplane, running
 from hack.bench.controlplane import NAMESPACE, Stage
 from hack.cluster import fakekubelet, versions
@@ -59,21 +58,9 @@ class Bench:
 
     async def follow(self) -> None:
         """Watch the pods until cancelled."""
-        api = apiclient.from_kubeconfig(self.stage.cluster.kubeconfig)
-        async with api.wire(lambda: None) as wire:
-            while True:
-                try:
-                    listed = self._client.list(core.Pod, namespace=NAMESPACE)
-                    async for pod in listed:
-                        self._see(pod, is_gone=False)
-                    async for event in events.follow(wire, core.Pod, str(listed.resourceVersion)):
-                        if event.item is not None and event.item.metadata.namespace == NAMESPACE:
-                            self._see(event.item, is_gone=event.is_gone)
-                except apiclient.Failed as error:
-                    print(f"the watch broke: {error!r}", file=sys.stderr)
-                    await asyncio.sleep(1)
+        await controlplane.follow_pods(self.stage.cluster, self._client, self._see)
 
-    def _see(self, pod: core.Pod, *, is_gone: bool) -> None:
+    def _see(self, pod: core.Pod, is_gone: bool) -> None:  # noqa: FBT001 -- what an event says
         assert pod.metadata is not None
         name = str(pod.metadata.name)
         if is_gone:
