@@ -47,7 +47,7 @@ class KubeTown(Town):
 
     @contextlib.asynccontextmanager
     async def kube_admitter(self, **settings):
-        """An admitter in this process whose watches all stand: one that is stopped mid-handshake leaves its socket open."""
+        """An admitter in this process whose watches all stand."""
         async with self.admitter(**self.settings(**settings)) as (running, address):
             await until(lambda: not running._kube.cluster.problems, "its watches")
             yield running, address
