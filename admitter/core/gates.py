@@ -95,9 +95,11 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Inte
     hold, outcome = strikes.judge(group, hold, policy, scene.now, scene.owners, scene.kin)
     if outcome:
         return hold, outcome
-    if holds and hold.request_id:
-        return _follow(scene, hold, policy)
-    return _plan(scene, hold, policy)
+    known = {_lease_of(scene).id} if holds else scene.request_of.keys()
+    hold, told, back = strays.judge(group, hold, policy, scene.now, known=known, owners=scene.owners, kin=scene.kin)
+    if told is not None:
+        return _tell(hold, told, (*(() if holds else _withdrawal(record, told.summary)), *back))
+    return _follow(scene, hold, policy) if holds and hold.request_id else _plan(scene, hold, policy)
 
 
 def _noticed(scene: Scene, hold: Hold) -> Hold:
@@ -153,11 +155,6 @@ def _ours(scene: Scene, policy: GatePolicy) -> list[GroupMember]:
 def _plan(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Intent, ...]]:
     """Put the members that are held to the queue, unless something keeps them from it."""
     group, record = scene.group, scene.record
-    hold, told, back = strays.judge(
-        group, hold, policy, scene.now, known=scene.request_of.keys(), owners=scene.owners, kin=scene.kin
-    )
-    if told is not None:
-        return _tell(hold, told, (*_withdrawal(record, told.summary), *back))
     ours = _ours(scene, policy)
     if not ours:
         return hold, ()

@@ -8,7 +8,8 @@ podset: they wait for nothing and are let go with the gang. Members that run alr
 units, and the node's agent counts them.
 
 Why podsets are split by shape: two pods of one podset may ask for different things, and a podset is like pods. The parts
-get the podset's name with a number.
+get the podset's name with a number. A pin of ours is no part of the shape: under a new leader a gang of which some are let go must ask
+what it asked, or its lease is not its own.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from admitter.core import request
-from admitter.model.cluster import KubePod
+from admitter.model.cluster import Constraints, KubePod, NodeTerm
 from admitter.model.content import Content
 from admitter.model.gang import Gang
 from admitter.model.group import Group, GroupMember
@@ -24,6 +25,8 @@ from muster.model import codec, labels
 from muster.pb.muster.v1 import admission_pb2
 
 VENDOR = "nvidia.com/"
+HOSTNAME = "kubernetes.io/hostname"
+_NODE_NAME = "metadata.name"
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
 _PATH = re.compile(r"open\.podsets\[(\d+)\](?:\.(\w+))?")
 _KEYS = {
@@ -96,7 +99,7 @@ def ask(
         dataclasses.replace(
             podset,
             requests=dict(shape.beside),
-            constraints=shape.pod.constraints,
+            constraints=_unpinned(shape.pod),
             content=_content(pods, handlers),
         )
         for podset, (_, shape, pods) in zip(gang.podsets, named, strict=True)
@@ -181,7 +184,28 @@ def _shape(pod: KubePod, owner_runtime: str, devices: frozenset[str]) -> Shape |
 
 
 def _is_alike(one: KubePod, other: KubePod) -> bool:
-    return one.constraints is other.constraints or one.constraints == other.constraints
+    return one.constraints is other.constraints or _unpinned(one) == _unpinned(other)
+
+
+def _unpinned(pod: KubePod) -> Constraints:
+    """Return where a pod might go before we pinned it: a gang that is half let go has the shape that it asked for."""
+    mine = pod.constraints
+    if labels.LEASE.full not in pod.annotations:
+        return mine
+    terms = tuple(map(_before_pin, mine.required))
+    if mine.required and all(before != term for before, term in zip(terms, mine.required, strict=True)):
+        return dataclasses.replace(mine, required=() if all(term == NodeTerm() for term in terms) else terms)
+    selector = {key: value for key, value in mine.node_selector.items() if key != HOSTNAME}
+    return dataclasses.replace(mine, node_selector=codec.freeze(selector))
+
+
+def _before_pin(term: NodeTerm) -> NodeTerm:
+    """Return a term without what a pin adds at its end (publish/pods.py)."""
+    if term.fields and term.fields[-1].key == _NODE_NAME:
+        return dataclasses.replace(term, fields=term.fields[:-1])
+    if term.labels and term.labels[-1].key == HOSTNAME:
+        return dataclasses.replace(term, labels=term.labels[:-1])
+    return term
 
 
 def _named(

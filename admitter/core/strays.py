@@ -1,9 +1,9 @@
 """Pods that were let go under a lease that nobody knows any more, and that nobody has bound: the way back for them.
 
-Input: a group that has no lease, the leases that are known, what is remembered, the clock. Output: since when each was seen so; what
-sends them back.
+Input: a group, its own lease or, without one, the leases that are known; what is remembered, the clock. Output: since when each was
+seen so; what sends them back.
 
-Invariants: while one of them may still be bound nothing is asked for its gang, since it would go to a place that is not held. None
+Invariants: while one of them may still be bound nothing is asked for its gang or let go, since it would go to a place that is not held. None
 goes back before it was seen so for as long as a scheduler is given: its node's agent, which keeps the lease, may be on its way. None
 goes back while anything that its owner makes stands.
 

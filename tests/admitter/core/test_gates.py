@@ -226,40 +226,6 @@ def test_what_goes_back_is_wanted_back_until_it_is_gone_and_its_places_are_kept_
     assert after.strikes == again.strikes
 
 
-# -- let go under a lease that nobody knows
-
-STRAY = a_pod(gates=(), annotations={**a_pod().annotations, labels.LEASE.full: "t0-9"})
-
-
-def test_nothing_is_asked_beside_a_pod_that_may_be_bound_to_a_place_that_nobody_holds():
-    pods = [STRAY, a_pod("trainer-1")]
-    hold, intents = gates.step(a_scene(pods), Hold(), POLICY)
-    assert [intent.told.reason for intent in intents] == [HoldReason.NOT_BOUND]
-    assert gates.step(a_scene(pods, now=NOW + 60), hold, POLICY) == (hold, ())
-    _, intents = gates.step(a_scene(pods, now=NOW + 61), hold, POLICY)
-    assert [(intent.owner, intent.uids) for intent in intents] == [(None, (STRAY.uid,))]
-    back = [a_pod(uid="again"), a_pod("trainer-1")]
-    hold, intents = gates.step(a_scene(back, now=NOW + 62), hold, POLICY)
-    assert (kinds(intents), dict(hold.astray)) == ([Open], {})
-
-
-def test_one_whose_agent_comes_back_with_its_lease_is_no_stray():
-    pods = [STRAY, a_pod("trainer-1")]
-    hold, _ = gates.step(a_scene(pods), Hold(), POLICY)
-    hold, (intent,) = gates.step(a_scene(pods, now=NOW + 600, request_of={"t0-9": "r"}), hold, POLICY)
-    assert intent.gang.request_id == "r"
-    assert not hold.astray
-
-
-def test_one_beside_which_its_owners_pods_run_is_left_alone():
-    job = a_job(parallelism=2, completions=2)
-    workloads = Workloads(jobs={job.uid: job})
-    stray = a_job_pod(0, gates=(), annotations={labels.LEASE.full: "t0-9"})
-    pods = [stray, running(a_job_pod(1), "n2")]
-    hold, _ = gates.step(a_scene(pods, workloads=workloads), Hold(), POLICY)
-    assert gates.step(a_scene(pods, now=NOW + 99, workloads=workloads), hold, POLICY) == (hold, ())
-
-
 def a_strike(party="node n1", reason="OutOfcpu", uid="u"):
     return Strike(party=party, reason=reason, detail="", uid=uid)
 
