@@ -98,6 +98,8 @@ class Feeder:
         self.leases = None
         """The last LeaseSet it was told."""
         self.slices = []
+        self.resyncs = 0
+        """How often it was asked for all it knows: by each new leadership."""
 
     async def say(self, free=8, *, counted=(), leases=None, **fields):
         """Send a snapshot: `free` GPUs are free, these pods are counted."""
@@ -125,6 +127,8 @@ class Feeder:
                     self.leases = message.leases
                 case "slice":
                     self.slices.append(message.slice)
+                case "resync":
+                    self.resyncs += 1
 
     def units(self):
         """Units leased here, as this node was told."""

@@ -37,7 +37,7 @@ async def _follow(feeders, client):
                 for pod in pods
                 if pod.spec.nodeName == name and pod.status.phase == "Running" and units(pod)
             )
-            state = held, str(feeder.leases)
+            state = held, str(feeder.leases), feeder.resyncs
             if told.get(name) != state:
                 told[name] = state
                 free = max(0, GPUS - sum(count for _, count in held))
