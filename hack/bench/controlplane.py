@@ -6,7 +6,6 @@ each, and its decision log.
 Invariant: on any way out everything has ended before the block is left.
 """
 
-import asyncio
 import contextlib
 import json
 import os
@@ -15,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -25,7 +24,6 @@ from lightkube.core import exceptions
 from lightkube.models import meta_v1
 from lightkube.resources import core_v1 as core
 
-from admitter.sources import apiclient, events
 from hack import pki
 from hack.bench import feed as feedbench
 from hack.cluster import grants, run, versions
@@ -156,25 +154,6 @@ def client(cluster: run.Cluster) -> lightkube.AsyncClient:
     """Return the administrator's client, patient with a machine that has more work than cores."""
     config = kubeconfig.KubeConfig.from_file(cluster.kubeconfig)
     return lightkube.AsyncClient(config=config, timeout=httpx2.Timeout(grants.ANSWER_SECONDS), trust_env=False)
-
-
-async def follow_pods(
-    cluster: run.Cluster, asking: lightkube.AsyncClient, show: Callable[[core.Pod, bool], None]
-) -> None:
-    """Show every pod of ours, and whether it is gone, as it is and whenever it changes, until cancelled."""
-    api = apiclient.from_kubeconfig(cluster.kubeconfig)
-    async with api.wire(lambda: None) as wire:
-        while True:
-            try:
-                listed = asking.list(core.Pod, namespace=NAMESPACE)
-                async for pod in listed:
-                    show(pod, False)  # noqa: FBT003
-                async for event in events.follow(wire, core.Pod, str(listed.resourceVersion)):
-                    if event.item is not None and event.item.metadata.namespace == NAMESPACE:
-                        show(event.item, event.is_gone)
-            except apiclient.Failed as error:
-                print(f"the watch broke: {error!r}", file=sys.stderr)
-                await asyncio.sleep(1)
 
 
 def furnish(cluster: run.Cluster) -> None:

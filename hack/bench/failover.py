@@ -27,7 +27,7 @@ from lightkube.models import meta_v1
 from lightkube.resources import coordination_v1, core_v1
 
 from admitter.sources import apiclient
-from hack.bench import controlplane, release, running
+from hack.bench import controlplane, podwatch, release, running
 from hack.bench.controlplane import NAMESPACE, SYSTEM, Stage
 from hack.cluster import fakekubelet, versions
 from muster.model import labels
@@ -115,7 +115,7 @@ class Load:
 
     async def follow(self) -> None:
         """Show the oracle every pod, until cancelled."""
-        await controlplane.follow_pods(self._stage.cluster, self.client, self._show)
+        await podwatch.follow(self._stage.cluster.kubeconfig, self._show, NAMESPACE)
 
     def _show(self, pod: core_v1.Pod, is_gone: bool) -> None:  # noqa: FBT001 -- what an event says
         metadata, spec, status = pod.metadata, pod.spec, pod.status

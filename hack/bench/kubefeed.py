@@ -8,7 +8,6 @@ A stream whose admitter has ended is dialled again, as an agent's is.
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -21,8 +20,7 @@ import lightkube
 from lightkube.config import kubeconfig
 from lightkube.resources import core_v1 as core
 
-from admitter.sources import apiclient, events
-from hack.bench import feedhub, feedload, h2stream
+from hack.bench import feedhub, feedload, h2stream, podwatch
 from muster.model import pbform, protocol, report
 from muster.model.reading import Known
 from muster.pb.muster.v1 import feed_pb2
@@ -69,7 +67,7 @@ class Feed:
         """By node, as the last admitter that spoke of them had them."""
         self._starts = itertools.count(1)
 
-    def observe(self, pod: core.Pod, *, is_gone: bool) -> None:
+    def observe(self, pod: core.Pod, is_gone: bool) -> None:  # noqa: FBT001 -- what an event says
         """Take in one pod as the API server has it."""
         assert pod.metadata is not None
         assert pod.spec is not None
@@ -84,6 +82,10 @@ class Feed:
             if asked:
                 self._where[uid] = node
                 self._held[node][uid] = asked
+
+    def held(self, node: str) -> tuple[tuple[str, int], ...]:
+        """Return the pods that hold GPUs of a node, and how many."""
+        return tuple(sorted(self._held[node].items()))
 
     async def run(self) -> None:
         """Keep every stream up and true, until cancelled."""
@@ -104,7 +106,7 @@ class Feed:
             self._dial(stream)
         assert stream.wire is not None
         self._listen(stream, stream.wire)
-        held = tuple(sorted(self._held[stream.node].items()))
+        held = self.held(stream.node)
         if held != stream.said:
             stream.sequence += 1
             request = feed_pb2.ConnectRequest()
@@ -154,23 +156,6 @@ class Feed:
         stream.wire, stream.sequence, stream.said = wire, 0, None
 
 
-async def follow_pods(path: pathlib.Path, feed: Feed) -> None:
-    """Tell the feed of every pod, for ever."""
-    api = apiclient.from_kubeconfig(path)
-    client = api.client(seconds=apiclient.LIST_SECONDS)
-    async with api.wire(lambda: None) as wire:
-        while True:
-            with contextlib.suppress(*apiclient.Failed):
-                listed = client.list(core.Pod, namespace="*", chunk_size=500)
-                async for pod in listed:
-                    feed.observe(pod, is_gone=False)
-                version = listed.resourceVersion
-                async for event in events.follow(wire, core.Pod, version):
-                    if event.item is not None:
-                        feed.observe(event.item, is_gone=event.is_gone)
-            await asyncio.sleep(REDIAL_SECONDS)
-
-
 async def main(folder: pathlib.Path, path: pathlib.Path, ports: list[int]) -> None:
     client = lightkube.AsyncClient(config=kubeconfig.KubeConfig.from_file(path), trust_env=False)
     nodes = [str(node.metadata.name) async for node in client.list(core.Node) if node.metadata is not None]
@@ -178,7 +163,7 @@ async def main(folder: pathlib.Path, path: pathlib.Path, ports: list[int]) -> No
     print(json.dumps({"nodes": len(nodes)}), flush=True)
     stdin = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
-    tasks = [asyncio.create_task(feed.run()), asyncio.create_task(follow_pods(path, feed))]
+    tasks = [asyncio.create_task(feed.run()), asyncio.create_task(podwatch.follow(path, feed.observe))]
     ending = asyncio.create_task(stdin.read())
     await asyncio.wait({*tasks, ending}, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:

@@ -21,7 +21,7 @@ from lightkube.core import exceptions
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import core_v1 as core
 
-from hack.bench import apicost, controlplane, running
+from hack.bench import apicost, controlplane, podwatch, running
 from hack.bench.controlplane import NAMESPACE, Stage
 from hack.cluster import fakekubelet, versions
 from muster.model import labels
@@ -58,7 +58,7 @@ class Bench:
 
     async def follow(self) -> None:
         """Watch the pods until cancelled."""
-        await controlplane.follow_pods(self.stage.cluster, self._client, self._see)
+        await podwatch.follow(self.stage.cluster.kubeconfig, self._see, NAMESPACE)
 
     def _see(self, pod: core.Pod, is_gone: bool) -> None:  # noqa: FBT001 -- what an event says
         assert pod.metadata is not None
