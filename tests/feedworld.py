@@ -147,8 +147,8 @@ class Wire:
         await self.say(hello=a_hello(**fields))
         return (await self.hear()).welcome
 
-    async def hear(self):
-        async with asyncio.timeout(20):
+    async def hear(self, seconds=20):
+        async with asyncio.timeout(seconds):
             data = await self._call.read()
         assert data is not grpc.aio.EOF, (await self._call.code(), await self._call.details())
         return feed_pb2.ConnectResponse.FromString(data)

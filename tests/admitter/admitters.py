@@ -121,7 +121,8 @@ class Feeder:
 
     async def listen(self):
         while True:
-            message = await self._wire.hear()
+            # A bound would end the stream with it: an admitter says nothing for as long as nothing changes.
+            message = await self._wire.hear(seconds=None)
             match message.WhichOneof("message"):
                 case "leases":
                     self.leases = message.leases
