@@ -20,8 +20,8 @@ from tests.admitter.kubetown import KubeTown, until
 SHORT = {"lease_seconds": 3.0, "new_term_grace_seconds": 3.0, "lease_grace_seconds": 3.0}
 _LOG = structlog.get_logger(__name__)
 HOLD_SECONDS = 3.0
-MOST_PER_SECOND = 25
-"""Requests of one admitter with ten watches and two gangs, while nothing is answered: the first pauses are short."""
+MOST_PER_SECOND = 40
+"""Of one admitter: each of ten watches is opened once a second at most and listed as often, the election asks four times."""
 HALF = Fault(method="PATCH", path="/pods/half-1$", status=503)
 BUT_LEASES = "^(?!.*/leases/)"
 SHUT = None
