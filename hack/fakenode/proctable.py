@@ -83,7 +83,10 @@ def pids_named(root: pathlib.Path, name: str) -> tuple[int, ...]:
     """List the processes whose first argument has this base name."""
     found = []
     for folder in (root / "proc").glob("[0-9]*"):
-        first = (folder / "cmdline").read_bytes().split(b"\0")[0].decode()
+        try:
+            first = (folder / "cmdline").read_bytes().split(b"\0")[0].decode()
+        except FileNotFoundError:  # ended since the folder was listed, as in a real /proc
+            continue
         if os.path.basename(first) == name:
             found.append(int(folder.name))
     return tuple(sorted(found))
