@@ -3,9 +3,10 @@
 In: the gangs at the head of the queue with the nodes that they will likely get, what their images are, what nodes have of
 them, what was hinted last. Out: each node's images, best first, and what is remembered.
 
-Invariants: only images of allowed registries, by digest, that the verification has passed. At most `herd` nodes pull at
-once. A namespace's hints make nodes hold at most `namespace_bytes`, and begin at most `namespace_bytes_per_hour`. What the
-plan names no more is given up by not being in the list.
+Invariants: only images of allowed registries, by digest, that the verification has passed. Only where the warmer works for
+the snapshotter that the pods would use: for another it unpacks nothing, and the turn would never end. At most `herd` nodes
+pull at once. A namespace's hints make nodes hold at most `namespace_bytes`, and begin at most `namespace_bytes_per_hour`.
+What the plan names no more is given up by not being in the list.
 
 Why a node that has begun keeps its turn: to stop half a pull for another half warms nobody.
 """
@@ -85,10 +86,12 @@ def _wishes(likely: Likely, known: Known, policy: ImagePolicy) -> list[_Wish]:
     found = []
     for node in likely.nodes:
         lacks: dict[str, int] = {}
-        for podset in likely.gang.podsets:
-            for image, size in known.starts.on(node, podset.content).missing:
-                lacks[imagename.full(image)] = size
-        for name in names(likely.gang):
+        wanted: set[str] = set()
+        for content in (podset.content for podset in likely.gang.podsets):
+            if known.starts.warms(node, content):
+                wanted.update(map(imagename.full, content.images))
+                lacks.update((imagename.full(image), size) for image, size in known.starts.on(node, content).missing)
+        for name in (each for each in names(likely.gang) if each in wanted):
             answer = known.starts.known(name)
             if answer is None or imagename.host(name) not in policy.registries:
                 continue

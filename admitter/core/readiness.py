@@ -252,6 +252,8 @@ class Readiness:
         for place in sorted(grant.placements, key=lambda each: (each.node, each.podset)):
             if place.podset not in content or not self._can_ask(place.node):
                 continue
+            if not self.starts.warms(place.node, content[place.podset]):
+                continue
             for image, size in self.starts.on(place.node, content[place.podset]).missing:
                 is_hinted = imagename.host(imagename.full(image)) in self.policy.registries
                 if is_hinted and (place.node, image) not in seen:

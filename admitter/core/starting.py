@@ -119,6 +119,13 @@ class Starts:
         is_there = found is not None and found.hold is Hold.VISIBLE and not found.unverified
         return found is not None and is_there and found.level in {Level.UNPACKED, Level.LAZY}
 
+    def warms(self, node: str, content: Content) -> bool:
+        """Return whether a node's warmer works for the snapshotter that pods of a content would use there."""
+        self._sync()
+        index = self._index(node)
+        snapshotter = index.snapshotter(content.handler)
+        return index.warmth is not None and snapshotter is not None and snapshotter == index.warmth.store.snapshotter
+
     def everywhere(self, content: Content) -> Mapping[str, Start] | None:
         """Return the starts on the nodes that have a warmer; None: enough contents were looked at for this view."""
         self._sync()

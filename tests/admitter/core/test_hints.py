@@ -71,6 +71,19 @@ def test_what_is_not_hinted(policy, fields):
     assert told(plan([wants("n1")], cold("n1"), policy=policy, **fields)) == {}
 
 
+ELSEWHERE = {"": "overlayfs", "kata": "stargz"}
+
+
+@pytest.mark.parametrize(
+    ("handler", "nodes"), [("", {"n1"}), ("kata", set()), ("not-there", set()), (None, set())], ids=str
+)
+def test_a_node_is_hinted_only_for_the_snapshotter_that_it_warms(handler, nodes):
+    view = warmed(a_view(("n1", 8)), n1=node_warmth(handlers=ELSEWHERE))
+    found = plan([wants("n1", content=Content(images=(NAME,), handler=handler))], view)
+    assert set(found.images) == nodes
+    assert bool(found.spent) is bool(nodes)
+
+
 def test_a_herd_is_bounded_and_those_that_have_begun_keep_their_turn():
     view, policy = cold("n1", "n2", "n3"), dataclasses.replace(POLICY, herd=1)
     before = plan([wants("n2")], view, policy=policy)

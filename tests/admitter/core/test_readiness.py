@@ -177,6 +177,16 @@ def test_nobody_is_held_for_what_nobody_warms(policy):
     assert judge(looked(policy=policy), 0.0) is None
 
 
+@pytest.mark.parametrize(
+    ("handler", "held"), [("", True), ("kata", False), ("not-there", False), (None, False)], ids=str
+)
+def test_nobody_is_held_for_a_snapshotter_that_is_not_warmed(handler, held):
+    """No warmer would ever end such a hold."""
+    view = warmed(a_view(("n1", 8)), n1=node_warmth(COLD, handlers={"": "overlayfs", "kata": "stargz"}))
+    gang = wanting(GANG, Content(images=(NAME,), handler=handler))
+    assert (judge(looked(view, HOLDING), 0.0, view, gang) is not None) is held
+
+
 def terms():
     return Terms(
         term=1,
