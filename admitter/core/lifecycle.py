@@ -47,11 +47,12 @@ def refused(record: GangRecord, why: Explanation) -> GangRecord:
 
 
 def leased(record: GangRecord, grant: Grant, lease: Lease, view: ClusterView, now: float) -> GangRecord:
-    """All its places are held."""
+    """All its places are held; of a resource that no agent reports nobody says who holds it."""
     strangers = frozenset(
         pod.uid
         for placement in grant.placements
-        for pod in view.nodes[placement.node].report.resources[placement.resource].counted
+        if (report := view.nodes[placement.node].report.resources.get(placement.resource)) is not None
+        for pod in report.counted
     )
     return dataclasses.replace(
         adopted(record, lease, now), strangers=strangers - {member.uid for member in record.members}

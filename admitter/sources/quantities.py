@@ -3,7 +3,8 @@
 In: texts such as `500m`, `64Gi`, `8`. Out: thousandths for cpu, whole units or bytes for everything else; fractions are
 rounded up, as the scheduler does.
 
-Invariant: a text that is no quantity is left out, never 0: an absent key and a zero are different things (faults.md S2).
+Invariants: a text that is no quantity is left out, never 0: an absent key and a zero are different things (faults.md S2).
+No number is above MOST, whatever a pod asks for: what is counted on goes into 64 bits, in arrays and on the wire.
 
 Not here: resources resized in place; extended resources cannot be.
 """
@@ -17,6 +18,8 @@ from lightkube.models import core_v1
 from lightkube.utils.quantity import parse_quantity
 
 CPU = "cpu"
+MOST = 2**50
+"""More than any node has (a pebibyte, a million million CPUs), and thousands of it fit in 64 bits."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -25,12 +28,14 @@ def amount(resource: str, text: str) -> int | None:
 
     >>> amount("cpu", "500m"), amount("memory", "1Ki"), amount("nvidia.com/gpu", "8"), amount("nvidia.com/gpu", "x")
     (500, 1024, 8, None)
+    >>> amount("nvidia.com/gpu", "9223372036854775807") == amount("cpu", "10P") == MOST
+    True
     """
     try:
         number = parse_quantity(text)
     except (ValueError, ArithmeticError):
         return None
-    return None if number is None else math.ceil(number * 1000 if resource == CPU else number)
+    return None if number is None else min(MOST, math.ceil(number * 1000 if resource == CPU else number))
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> dict[str, int]:
@@ -78,7 +83,7 @@ def _sum(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for part in parts:
         for name, number in part.items():
-            total[name] = total.get(name, 0) + number
+            total[name] = min(MOST, total.get(name, 0) + number)
     return total
 
 

@@ -1,9 +1,11 @@
 """A lease is given up by the gang's end, or while nothing of the gang exists."""
 
+import dataclasses
+
 from admitter.core import admit, lifecycle, offers
 from admitter.model.decision import Policy
 from admitter.model.gang import Member
-from admitter.model.lease import Lease
+from admitter.model.lease import Lease, Placement
 from admitter.model.record import GangState, node_leases
 from admitter.model.timeline import spans
 from muster.model.report import Verdict
@@ -38,6 +40,17 @@ def test_started_when_the_agents_have_counted_every_member():
         (("device",), 4.0),
         (("content",), 3.0),
     ]
+
+
+def test_a_lease_on_a_resource_that_no_agent_reports_knows_no_strangers():
+    record = lifecycle.opened(a_gang(), "client", 1, NOW)
+    place = Placement(podset="main", node="n1", resource="example.com/nic", pods=1, units_per_pod=1)
+    lease = Lease(id="t1-x-1", term=1, snapshot_version=1, placements=(place,))
+    grant = dataclasses.replace(
+        admit.plan(record.gang, offers.of_view(a_view(("n1", 8)), {}, POLICY), POLICY), placements=(place,)
+    )
+    record = lifecycle.leased(record, grant, lease, a_view(("n1", 8)), NOW)
+    assert (record.state, record.strangers) == (GangState.LEASED, frozenset())
 
 
 def test_a_lease_falls_with_its_node_while_nothing_exists():
