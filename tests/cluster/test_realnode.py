@@ -6,6 +6,7 @@ The questions are those that the fakes answer by faults.md section 1; where a ku
 import contextlib
 import datetime
 import json
+import socket
 
 import grpc
 import msgspec
@@ -169,6 +170,11 @@ def test_a_kubelet_that_restarts_without_the_plugin_says_zero_of_zero(real, admi
         run.restart(now, "deviceplugin")
 
 
+def takes_calls(path):
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
+
+
 @pytest.mark.parametrize("victims", [("kubelet",), ("containerd",), ("containerd", "kubelet")], ids="+".join)
 def test_a_crash_on_the_node_neither_starts_a_container_again_nor_frees_its_devices(
     real, admin, pod, wait_for, victims
@@ -186,6 +192,8 @@ def test_a_crash_on_the_node_neither_starts_a_container_again_nor_frees_its_devi
         assert (len(allocatable), held["one"]) == (DEVICES, before[1]), "the kubelet answers without its containerd"
     for name in victims:
         now = run.restart(now, name)
+        # A kubelet asks its containerd once and ends; on a node systemd starts it again, here nobody does.
+        wait_for(lambda: takes_calls(real.folder / "node" / "containerd.sock"), "containerd")
     # Until the kubelet has its pods from the API server again, List names none; until the plugin is back, GA is empty.
     wait_for(lambda: sizes(real) == (DEVICES, {"one": 2}), "all as before")
     assert ask(real)[1]["one"] == before[1]
