@@ -2,7 +2,11 @@
 
 Input: holders by List, their containers' state, the CDI specs. Output: BLOCKED: the next pod would fail the same way.
 
-Invariant: says so only if the spec was read and lacks the device; a container that waits has many other reasons.
+Invariant: says so only if a spec was read and lacks the device; a container that waits has many other reasons. Where there
+is no spec at all the node may do without CDI: then only a runtime's own complaint about that device counts.
+
+Why not every creation error: a Secret that does not exist (CreateContainerConfigError) or a command that cannot start
+(StartError) is that pod's own, and must not take the node from everybody else.
 """
 
 import datetime
@@ -29,8 +33,10 @@ NOT_IN_SPEC = Rule(
 
 RULES = (NOT_IN_SPEC,)
 
-_CREATION = ("CreateContainerError", "RunContainerError", "StartError", "CreateContainerConfigError")
+_CREATION = ("CreateContainerError", "RunContainerError")
 _KIND = "nvidia.com/"
+_COMPLAINT = "unresolvable cdi devices"
+"""What the CDI library says, under every runtime."""
 
 
 def find(context: Context) -> Iterator[Suspicion]:
@@ -40,13 +46,15 @@ def find(context: Context) -> Iterator[Suspicion]:
             by_uid = {pod.uid: pod for pod in pods}
         case _:
             return
+    ours = tuple(spec for spec in specs if spec.kind.startswith(_KIND))
     for view in context.snapshot.resources:
         stuck: list[tuple[datetime.datetime, str]] = []
         for item in listed:
-            lacking = [text for text in item.ids.get(view.name, ()) if not _is_named(specs, view, text)]
+            held = [_names_of(view, text) for text in item.ids.get(view.name, ())]
+            lacking = [names for names in held if not _is_named(ours, names)]
             for pod in (by_uid[uid] for uid in item.uids if uid in by_uid):
-                since = _waiting_since(pod)
-                if lacking and since is not None:
+                since = _waiting_since(pod, lacking, has_spec=bool(ours)) if lacking else None
+                if since is not None:
                     stuck.append((since, pod.full_name))
         if stuck:
             yield Suspicion(
@@ -57,21 +65,35 @@ def find(context: Context) -> Iterator[Suspicion]:
             )
 
 
-def _is_named(specs: tuple[planes.CdiSpec, ...], view: ResourceView, text: str) -> bool:
-    """True if a spec names the device by id, by UUID, by its index, or with all others."""
+def _names_of(view: ResourceView, text: str) -> frozenset[str]:
+    """Return what a spec may call the device: its id, its UUID, its index."""
     names = {text} | {device.uuid for device in view.ids() if device.id == text}
     for device in view.ids():
         if device.id == text and device.unit is not None and isinstance(device.unit.gpu.index, Known):
             names.add(str(device.unit.gpu.index.value))
-    ours = [spec for spec in specs if spec.kind.startswith(_KIND)]
+    return frozenset(names)
+
+
+def _is_named(ours: tuple[planes.CdiSpec, ...], names: frozenset[str]) -> bool:
+    """True if a spec names the device, or all of them together."""
     return any(name in names or name == "all" for spec in ours for name in spec.devices)
 
 
-def _waiting_since(pod: kube.Pod) -> datetime.datetime | None:
+def _waiting_since(pod: kube.Pod, lacking: list[frozenset[str]], *, has_spec: bool) -> datetime.datetime | None:
     """Return since when a container of the pod cannot be created."""
     waiting = [
         item.since
         for item in pod.containers
-        if item.state is kube.ContainerState.WAITING and item.reason in _CREATION and item.since is not None
+        if item.state is kube.ContainerState.WAITING
+        and item.reason in _CREATION
+        and item.since is not None
+        and (has_spec or _complains(item.message, lacking))
     ]
     return min(waiting, default=None)
+
+
+def _complains(message: str, lacking: list[frozenset[str]]) -> bool:
+    """True if the runtime says that it looked for one of the devices in CDI specs."""
+    _, found, rest = message.lower().partition(_COMPLAINT)
+    asked = {part.partition("=")[2].strip("\"':;.") for part in rest.replace(",", " ").split() if _KIND in part}
+    return bool(found) and any(name.lower() in asked for names in lacking for name in names)
