@@ -56,7 +56,10 @@ _OF_NODE: Mapping[str, str] = types.MappingProxyType(
 """Rule -> the optional plane it rests on."""
 
 _OF_PROCESSES = ("E4", "E5", "E6", "E8")
-_BLOCKING = ("device-files", "D6", "F3-race", "G3")
+_OF_GEOMETRY = ("C5", "C8-single")
+"""Rules that compare the geometries of all GPUs: one that nobody can read may be the odd one."""
+
+_BLOCKING = ("device-files", "D6", "F3-race", "G3", *_OF_GEOMETRY)
 _SHAPE = "shape"
 _ABSENT_BY_NATURE = ("NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NotSupported")
 
@@ -77,7 +80,11 @@ def find(context: Context, shown: Iterable[Suspicion]) -> Iterator[Suspicion]:
             for device in _devices(context, rule, view, subject)
             if device.id not in taken.get(evidence.key, set())
         ]
-        is_unread = _is_plane_unread(context, rule_id) or _is_driver_unread(context, rule_id, resource)
+        is_unread = (
+            _is_plane_unread(context, rule_id)
+            or _is_driver_unread(context, rule_id, resource)
+            or (rule_id in _OF_GEOMETRY and _is_geometry_unread(context.snapshot))
+        )
         if devices or (rule_id in _BLOCKING and evidence.key not in taken and is_unread):
             yield _again(rule, resource, subject, devices)
 
@@ -122,6 +129,11 @@ def _is_driver_unread(context: Context, rule_id: str, resource: str) -> bool:
             return any(_has_failed(said) for item in own for said in (item.registration_socket_present, item.answering))
         case _:
             return False
+
+
+def _is_geometry_unread(snapshot: Snapshot) -> bool:
+    """True if a GPU is there and does not say how it is cut."""
+    return any(gpu.error or _has_failed(gpu.mig) for gpu in snapshot.gpus)
 
 
 def _is_ownerless(snapshot: Snapshot, gpu: str) -> bool:

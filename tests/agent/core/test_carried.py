@@ -124,3 +124,37 @@ def test_a_driver_of_which_nobody_can_say_whether_it_answers_stays_what_it_was(s
     assert row(report) == expected
     _, report = judge(History(), observed(said, 200), Policy(), api_server=True)
     assert report.resources[name].verdict.value == "OK"
+
+
+SLICES = [a_mig_gpu(number, ("3g.40gb",) if number == 7 else ("1g.10gb",)) for number in range(8)]
+SINGLE = {"nvidia.com/mig.strategy": "single"}
+FAILED = SINGLE | {"nvidia.com/mig.config.state": "failed"}
+ASKED = kube.DesiredMig(name="small", layout=(kube.MigLayout(gpus="all", profiles={"1g.10gb": 1}),))
+
+
+@pytest.mark.parametrize(
+    ("labels", "desired", "cause"),
+    [(SINGLE, Unknown("NOT_COLLECTED"), "SingleStrategyNotUniform"), (FAILED, Known(ASKED), "HalfAppliedGeometry")],
+    ids=["C5", "C8-single"],
+)
+@pytest.mark.parametrize(
+    "hung", [builders.a_lost_gpu(7, "TIMEOUT"), a_gpu(7, mig=Unknown("UNKNOWN"))], ids=["the GPU", "its geometry"]
+)
+def test_the_odd_gpu_that_hangs_gives_the_others_no_capacity_back(labels, desired, cause, hung):
+    """Strategy single needs one geometry on all GPUs (faults.md C5, C8); nobody has seen that it is one now."""
+    whole = node(
+        gpus=SLICES,
+        kubelet=builders.a_kubelet({WHOLE: tuple(f"MIG-{number}-0" for number in range(8))}),
+        node_object=builders.a_node_object({WHOLE: 8}, labels=labels),
+        desired_mig=desired,
+    )
+    uniform = with_gpus(whole, a_mig_gpu(7, ("1g.10gb",)))
+    history = History()
+    for observation, ats in ((whole, SETTLED), (with_gpus(whole, hung), (60, 80, 500))):
+        for at in ats:
+            history, report = judge(history, moved(observation, at), Policy(), api_server=True)
+            assert row_of(report)[1:3] == (0, 0)
+            assert cause in [finding.cause for finding in report.resources[WHOLE].findings]
+    for at in (520, 540):
+        history, report = judge(history, moved(uniform, at), Policy(), api_server=True)
+    assert row_of(report) == ("OK", 8, 8, 0.0)
