@@ -5,7 +5,7 @@ evidence file.
 
 Invariants: nothing here waits without a deadline, and the feed runs beside it, so a hanging device or kubelet costs a
 cycle its deadline and the feed nothing. A cycle that fails in any way publishes the last report with every number taken
-out (BLIND): for any failed read, capacity never rises. The clock is asked here and in the sampler, never in the core.
+out (BLIND), and what comes after it rises from there: for any failed read, capacity never rises. The clock is asked here and in the sampler, never in the core.
 
 A wake-up waits up to `coalesce_seconds` for others, since one fault sends many; a storm of them makes at most one cycle
 every `STORM_SECONDS`.
@@ -249,6 +249,8 @@ class Loop:
             "cycle failed: the node is published as BLIND", error=f"{type(error).__name__}: {error}", exc_info=error
         )
         self._said = None
+        self._evidence = dataclasses.replace(self._evidence, history=blinded.forgotten(self._evidence.history))
+        self._keeper.keep(self._evidence)
         before = self._board.notice
         if before is None:
             return

@@ -1,14 +1,16 @@
 """What is published when the agent itself failed and nobody could look.
 
-Input: the last report, now, what failed. Output: the same report with every number taken out.
+Input: the last report, now, what failed; the history. Output: the same report with every number taken out; the history
+to go on from.
 
 Invariant: no admit number is left, whatever the report said; the counts and devices stay, for people, under a verdict that
-says that they are old.
+says that they are old. What comes after rises from null, and so needs two clean samples (faults.md P4).
 """
 
 import dataclasses
 import datetime
 
+from agent.model.history import History, ResourceMemory
 from muster.model import codec
 from muster.model.reading import Unknown
 from muster.model.report import Finding, NodeReport, Verdict
@@ -16,6 +18,7 @@ from muster.model.vocabulary import Reason, Remedy
 
 CAUSE = "AgentFailed"
 
+_NULL = ResourceMemory(verdict=Verdict.BLIND)
 _BLIND = Unknown(CAUSE, "the agent's own cycle failed")
 
 
@@ -47,3 +50,8 @@ def blinded(report: NodeReport, now: datetime.datetime, why: str) -> NodeReport:
         resources=codec.freeze(resources),
         node_findings=(*(item for item in report.node_findings if item.cause != CAUSE), finding),
     )
+
+
+def forgotten(history: History) -> History:
+    """Return the history after a cycle that saw nothing: null was published of every resource, and no sample was clean."""
+    return dataclasses.replace(history, resources=codec.freeze(dict.fromkeys(history.resources, _NULL)))

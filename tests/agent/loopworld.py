@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 
 from agent import loop
+from agent.core import confirm
+from agent.core.capacity import Numbers
 from agent.model import planes
 from agent.model.history import History
 from agent.publish.board import Board
@@ -14,18 +16,29 @@ from muster.model.reading import Known
 from muster.model.report import NodeReport, ResourceReport, Topology, Verdict
 from tests.fakes import agent_shell as fakes
 
+RESOURCE = "nvidia.com/gpu"
+_EIGHT = Known(8)
+SEEN = Numbers(
+    admit_strict=_EIGHT,
+    admit_lenient=_EIGHT,
+    pick_risk=Known(0.0),
+    advertised=_EIGHT,
+    present=_EIGHT,
+    allocated=Known(0),
+    usable=_EIGHT,
+    free=_EIGHT,
+)
 
-def a_report(now, *, admit=8):
+
+def a_report(now, numbers=SEEN):
     resource = ResourceReport(
         verdict=Verdict.OK,
-        admit_strict=Known(admit),
-        admit_lenient=Known(admit),
-        pick_risk=Known(0.0),
-        free=Known(admit),
+        admit_strict=numbers.admit_strict,
+        admit_lenient=numbers.admit_lenient,
+        pick_risk=numbers.pick_risk,
+        free=numbers.free,
     )
-    return NodeReport(
-        node="gpu-a1", taken_at=now, verdict=Verdict.OK, resources=codec.freeze({"nvidia.com/gpu": resource})
-    )
+    return NodeReport(node="gpu-a1", taken_at=now, verdict=Verdict.OK, resources=codec.freeze({RESOURCE: resource}))
 
 
 class Sampler:
@@ -117,7 +130,11 @@ class World:
     def judge(self, history, observation, api_server):
         if self.judge_error:
             raise self.judge_error
-        return History(started=True), a_report(observation.taken_at)
+        before = history.resources.get(RESOURCE, confirm.NOTHING) if history.started else None
+        numbers = confirm.confirm(SEEN, before, is_clean=True).numbers
+        memory = confirm.remember(Verdict.OK, numbers, SEEN, is_clean=True)
+        report = a_report(observation.taken_at, numbers)
+        return History(started=True, resources=codec.freeze({RESOURCE: memory})), report
 
     @contextlib.asynccontextmanager
     async def running(self):

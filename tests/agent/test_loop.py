@@ -7,12 +7,13 @@ import structlog.testing
 
 from agent import loop
 from agent.model import planes
-from agent.model.history import History
+from agent.model.history import History, ResourceMemory
 from agent.publish.evidence import Evidence
+from muster.model import codec
 from muster.model.lease import LeaseSet, NodeLease
-from muster.model.reading import Unknown
+from muster.model.reading import Known, Unknown
 from muster.model.report import Verdict
-from tests.agent.loopworld import World
+from tests.agent.loopworld import RESOURCE, World
 from tests.fakes import agent_shell as fakes
 
 
@@ -104,13 +105,15 @@ async def test_a_good_cycle_tells_everybody():
     assert topology.generation == 1
     assert world.feed.ages == {"nvml": 0, "pci": 7}
     assert world.board.notice.report is report
-    assert world.keeper.kept == [Evidence(boot_id="b1", start_counter=1, history=History(started=True), learned_gpus=1)]
+    memory = ResourceMemory(verdict=Verdict.OK, strict=8, lenient=8, seen_strict=8, seen_lenient=8)
+    history = History(started=True, resources=codec.freeze({RESOURCE: memory}))
+    assert world.keeper.kept == [Evidence(boot_id="b1", start_counter=1, history=history, learned_gpus=1)]
     assert world.board.age_seconds(world.clock.monotonic()) == 1
 
 
 @pytest.mark.parametrize("step", ["session", "sample", "judge", "hang"])
 async def test_a_failure_at_any_step_takes_the_numbers_out_and_heals(step, monkeypatch):
-    """The last report is published again as BLIND without numbers; the next good cycle puts them back."""
+    """The last report is published again as BLIND without numbers; the second good cycle puts them back."""
     world = World()
     async with world.running():
         await world.clock.advance(1)
@@ -131,7 +134,7 @@ async def test_a_failure_at_any_step_takes_the_numbers_out_and_heals(step, monke
             "cycle failed: the node is published as BLIND"
         ]
         blind, _ = world.feed.published[-1]
-        resource = blind.resources["nvidia.com/gpu"]
+        resource = blind.resources[RESOURCE]
         assert (blind.verdict, resource.verdict) == (Verdict.BLIND, Verdict.BLIND)
         assert isinstance(resource.admit_strict, Unknown)
         assert isinstance(resource.admit_lenient, Unknown)
@@ -142,6 +145,38 @@ async def test_a_failure_at_any_step_takes_the_numbers_out_and_heals(step, monke
         world.sampler.seconds = 0.0
         await world.clock.advance(5)
         assert world.feed.published[-1][0].verdict is Verdict.OK
+        assert admitted(world) == (Known(0), Known(0))
+        await world.clock.advance(5)
+        assert admitted(world) == (Known(8), Known(8))
+
+
+async def test_a_failed_cycle_between_two_clean_samples_parts_them():
+    """A rise that waits for its second sample starts anew, and so it does over a restart right after the failure."""
+    world = World()
+    async with world.running():
+        await world.clock.advance(1)
+        for _ in range(2):
+            world.sampler.error = RuntimeError("boom")
+            with structlog.testing.capture_logs():
+                await world.clock.advance(5)
+            world.sampler.error = None
+            await world.clock.advance(5)
+            assert admitted(world) == (Known(0), Known(0))
+        world.sampler.error = RuntimeError("boom")
+        with structlog.testing.capture_logs():
+            await world.clock.advance(5)
+    again = World(evidence=world.keeper.kept[-1])
+    async with again.running():
+        await again.clock.advance(1)
+        assert admitted(again) == (Known(0), Known(0))
+        await again.clock.advance(5)
+        assert admitted(again) == (Known(8), Known(8))
+
+
+def admitted(world):
+    """What was published last: strict, lenient."""
+    resource = world.feed.published[-1][0].resources[RESOURCE]
+    return resource.admit_strict, resource.admit_lenient
 
 
 async def test_a_cancelled_call_does_not_end_the_loop():
