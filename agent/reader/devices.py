@@ -38,7 +38,6 @@ class Devices:
     def __init__(self, settings: config.ReaderConfig, owner: session.Session) -> None:
         self._settings = settings
         self._session = owner
-        self._drains = workers.Worker("nvml-drain")
         self._procfs = workers.Worker("driver-procfs")
 
     async def read_system(self) -> Reading[System]:
@@ -142,7 +141,7 @@ class Devices:
         if await self._session.begin() is not None:
             return function
         try:
-            drain = await self._drains.run(ask, self._settings.call_timeout_seconds)
+            drain = await self._session.drains.run(ask, self._settings.call_timeout_seconds)
         except workers.Overdue:
             drain = Unknown(nvml_codes.TIMEOUT)
         finally:

@@ -2,7 +2,8 @@
 
 Invariant: NVML is touched only between `begin` and `finish` of a read, or by the event pump, which the session starts
 and stops. In mode `closed` nothing opens NVML. What a close could not release, because a call still hangs in the driver,
-is named, and the process ends so that the kernel releases it: closing NVML under a running call is undefined.
+is named, and the process ends so that the kernel releases it: closing NVML under a running call is undefined. Between
+short passes it waits for the call instead, and is closed after the first pass that finds none.
 
 Modes (design.md section 8): open = one session and one event set, held; closed = maintenance; short = open, read, close
 around every pass.
@@ -52,6 +53,8 @@ class Session:
         self._on_state = on_state
         self._end = end
         self.driver = driver.Driver(settings, end)
+        self.drains = workers.Worker("nvml-drain")
+        """Asks about functions that have no device."""
         self.identities = identities.Identities(generation)
         self.mode = Mode.OPEN
         self.pump: events.Pump | None = None
@@ -139,8 +142,7 @@ class Session:
                     await self._quiet.wait()
             except TimeoutError:
                 pass
-            is_idle = self._quiet.is_set() and not any(worker.is_overdue for worker in self._devices.values())
-            if can_close and is_idle:
+            if can_close and self._is_idle():
                 await self.driver.close()
             if was_open:
                 self._on_state("closed", reason)
@@ -149,8 +151,13 @@ class Session:
     async def _close_when_idle(self, begun: int) -> None:
         await asyncio.sleep(_SHORT_IDLE_SECONDS)
         async with self._lock:
-            if self._begun == begun and self.mode is Mode.SHORT:
+            if self._begun == begun and self.mode is Mode.SHORT and self._is_idle():
                 await self.driver.close()
+
+    def _is_idle(self) -> bool:
+        """No read is in flight, and none that ran out of time is still in the driver; its own worker refuses for itself."""
+        late = any(worker.is_overdue for worker in (self.drains, *self._devices.values()))
+        return self._quiet.is_set() and not late
 
     def open_device_files(self) -> tuple[str, ...]:
         """Return the driver's device files that this process or a child of it holds open."""

@@ -1,10 +1,11 @@
 """Opening, closing and proving it; the driver coming, going and changing under the reader."""
 
 import asyncio
+import threading
 
 import pytest
 
-from agent.reader import driver, session
+from agent.reader import config, driver, session, workers
 from agent.sources import reader
 from hack import fakenvml
 from hack.fakenode import host
@@ -79,6 +80,59 @@ async def test_a_close_under_a_hanging_call_ends_the_reader(tmp_path):
         assert world.process.last_exit_code in (None, session.EXIT_STUCK)
         await worlds.until(world.client.read_nvml, lambda reading: worlds.reason(reading) == "MAINTENANCE")
         assert world.process.last_exit_code == session.EXIT_STUCK
+
+
+class CountedDriver:
+    """Opens and closes and is asked nothing."""
+
+    def __init__(self):
+        self.is_open = False
+
+    async def open(self):
+        self.is_open = True
+
+    async def close(self):
+        self.is_open = False
+        return True
+
+
+def ignore(*_):
+    """Callback of a session whose events nobody needs."""
+
+
+async def a_pass(owner, read=None):
+    """One read between begin and finish, and what the session does once it is idle."""
+    assert await owner.begin() is None
+    if read is not None:
+        with pytest.raises(workers.Overdue):
+            await read
+    owner.finish()
+    await asyncio.gather(*owner._idle)
+
+
+@pytest.mark.parametrize(
+    "whose", [lambda owner: owner.device_worker(3), lambda owner: owner.drains], ids=["gpu", "drain"]
+)
+async def test_nothing_is_closed_under_a_call_that_hangs(monkeypatch, whose):
+    """Neither after a short pass nor for maintenance; the first pass after the call has returned closes."""
+    monkeypatch.setattr(session, "_SHORT_IDLE_SECONDS", 0)
+    owner = session.Session(config.ReaderConfig(), generation=1, on_event=ignore, on_state=ignore, end=ignore)
+    owner.driver = CountedDriver()
+    await owner.set_mode(session.Mode.SHORT, "the marker stays")
+    await a_pass(owner)
+    assert not owner.driver.is_open
+    returns, worker = threading.Event(), whose(owner)
+    await a_pass(owner, worker.run(returns.wait, 0.01))
+    assert owner.driver.is_open
+    await owner.set_mode(session.Mode.CLOSED, "maintenance")
+    assert owner.driver.is_open
+    await owner.set_mode(session.Mode.SHORT, "the marker stays")
+    assert owner.driver.is_open
+    returns.set()
+    await worlds.until(lambda: asyncio.sleep(0, worker), lambda late: not late.is_overdue)
+    await a_pass(owner)
+    assert not owner.driver.is_open
+    worker.stop()
 
 
 async def test_an_unknown_mode_is_refused(tmp_path):
