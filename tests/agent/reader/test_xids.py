@@ -45,6 +45,35 @@ def test_a_history_is_bounded_and_in_order(events):
     assert list(found) == sorted(found, key=lambda one: (one.at, one.code))
 
 
+FATAL, CRASHES, OTHER = (48, 79, 95), (13, 31, 43), 109
+"""model/xid.py: what ends a GPU; what any program can cause; what a policy may call fatal."""
+
+
+@given(st.lists(st.tuples(st.sampled_from(CRASHES), st.sampled_from([None, 1, 2])), min_size=100, max_size=300))
+def test_no_flood_of_crashes_pushes_out_a_fatal_xid(crashes):
+    """Nor one of another kind, which the site's policy may call fatal; the newest of the flood stays."""
+    history = xids.History()
+    for code in (*FATAL, OTHER):
+        history.add("0000:1b:00.0", xid(code))
+    for number, (code, gi) in enumerate(crashes):
+        history.add("0000:1b:00.0", dataclasses.replace(xid(code, 10.0 * (1 + number)), gi=gi))
+    found = history.of("0000:1b:00.0")
+    assert len(found) == 64
+    assert {one.code for one in found} >= {*FATAL, OTHER}
+    assert found[-1].at == AT + datetime.timedelta(seconds=10 * len(crashes))
+
+
+def test_of_fatal_xids_alone_the_oldest_goes_and_a_crash_after_them_too():
+    """The bound holds whatever they are."""
+    history = xids.History()
+    for number in range(65):
+        assert history.add("0000:1b:00.0", xid(79, 10.0 * number))
+    assert history.add("0000:1b:00.0", xid(13, 1000.0))
+    found = history.of("0000:1b:00.0")
+    assert [one.code for one in found] == [79] * 64
+    assert found[0].at == AT + datetime.timedelta(seconds=10)
+
+
 def test_addresses_are_bounded():
     """They come from text that the log has; the newest are kept."""
     history = xids.History()
