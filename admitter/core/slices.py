@@ -26,7 +26,10 @@ KEPT = datetime.timedelta(minutes=15)
 MOST_KEPT = 64
 """Of one node: more rejections than this say the same thing."""
 
-_REASONS = frozenset({"UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "NodeSelectorMismatching"})
+_ADMISSION = "UnexpectedAdmissionError"
+"""The one reason that agents take for evidence (faults.md B3, B4, E3). The others a tenant causes at will, with pods that
+it binds itself to a node which cannot take them."""
+_REASONS = frozenset({_ADMISSION, "TopologyAffinityError", "NodeAffinity", "NodeSelectorMismatching"})
 _SHORT_OF = "OutOf"
 """`OutOfcpu`, `OutOfnvidia.com/gpu`: kubelet's own count said no."""
 _VENDORS = (("nvidia", "nvidia.com"), ("hami", "nvidia.com"))
@@ -74,12 +77,13 @@ def rejection(pod: KubePod) -> kube.Rejection | None:
 def remember(known: Rejections, pods: Iterable[KubePod], now: datetime.datetime) -> Rejections:
     """Return the rejections of a node with those of these pods added and the old ones dropped.
 
-    The first sight of a rejection dates it: later writes to the pod's status must not make it young again.
+    The first sight of a rejection dates it: later writes to the pod's status must not make it young again. Where there
+    are too many, no other reason pushes out an admission error.
     """
     fresh = {item.uid: item for pod in pods if (item := rejection(pod)) is not None}
     recent = [item for item in {**fresh, **known}.values() if now - item.at <= KEPT]
-    newest = sorted(recent, key=lambda item: (item.at, item.uid))[-MOST_KEPT:]
-    return codec.freeze({item.uid: item for item in newest}) if newest else codec.EMPTY
+    kept = sorted(recent, key=lambda item: (item.reason == _ADMISSION, item.at, item.uid))[-MOST_KEPT:]
+    return codec.freeze({item.uid: item for item in kept}) if kept else codec.EMPTY
 
 
 def offered(

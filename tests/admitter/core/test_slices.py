@@ -2,6 +2,8 @@
 
 import datetime
 
+import pytest
+
 from admitter.core import slices
 from admitter.model.cluster import KubeNode, KubePod, KubeSlice, Owner, Told
 from muster.model import kube
@@ -74,6 +76,22 @@ def test_an_evicted_pod_was_not_rejected():
 def test_rejections_are_bounded():
     pods = [a_rejected(f"p{index}") for index in range(3 * slices.MOST_KEPT)]
     assert len(slices.remember({}, pods, NOW)) == slices.MOST_KEPT
+
+
+@pytest.mark.parametrize("reason", ["NodeAffinity", "OutOfcpu", "OutOfnvidia.com/gpu", "TopologyAffinityError"])
+def test_no_other_refusal_pushes_out_an_admission_error(reason):
+    """A tenant can have any number of them, by binding its pods itself; among admission errors the newest stay."""
+    later = NOW + datetime.timedelta(minutes=1)
+    flood = [a_rejected(f"n{index}", reason=reason, reported_at=later) for index in range(3 * slices.MOST_KEPT)]
+    proof = slices.remember({}, (a_rejected("proof"),), NOW)
+    known = slices.remember(proof, flood, later)
+    assert known["uid-proof"] == proof["uid-proof"]
+    assert len(known) == slices.MOST_KEPT
+    for pod in flood:
+        known = slices.remember(known, (pod,), later)
+    assert known["uid-proof"] == proof["uid-proof"]
+    newer = [a_rejected(f"p{index}", reported_at=later) for index in range(slices.MOST_KEPT)]
+    assert {item.at for item in slices.remember(known, newer, later).values()} == {later}
 
 
 def test_a_plugin_pod_says_how_it_fares():
