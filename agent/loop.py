@@ -5,7 +5,8 @@ evidence file.
 
 Invariants: nothing here waits without a deadline, and the feed runs beside it, so a hanging device or kubelet costs a
 cycle its deadline and the feed nothing. A cycle that fails in any way publishes the last report with every number taken
-out (BLIND), and what comes after it rises from there: for any failed read, capacity never rises. The clock is asked here and in the sampler, never in the core.
+out (BLIND), and what comes after it rises from there: for any failed read, capacity never rises. The clock is asked here
+and in the sampler, never in the core.
 
 A wake-up waits up to `coalesce_seconds` for others, since one fault sends many; a storm of them makes at most one cycle
 every `STORM_SECONDS`.

@@ -1,8 +1,8 @@
 """The Xids that each GPU has had since boot, from NVML's events and from the kernel log.
 
 Invariant: one occurrence counts once, whichever of the two sources tells it first: the same code at the same bus address
-within a few seconds is the same. A GPU's history is bounded and oldest first, and a flood of Xids that a program can cause pushes out none that
-is fatal, nor the last one of another code.
+within a few seconds is the same. A GPU's history is bounded and oldest first, and a flood of Xids that a program can cause
+pushes out none that is fatal, nor the last one of another code.
 
 Why keyed by bus address: it is all that the kernel log has, and a GPU that is lost keeps it.
 """
