@@ -5,7 +5,8 @@ Out: at most one pull, leases to renew or release, pins to set, and for every im
 
 Invariants: only leases of ours are ever released, only images that were asked for are ever pulled or pinned. No pull
 starts that could take the disk above `disk_share`, while the node is busy, or at a host that asked to be left alone. A
-disk that cannot be read is full. Same input, same plan.
+disk that cannot be read is full. What is not resolved keeps every lease from being released, since it may be its own; it
+renews none, so that one image that never resolves keeps nothing for longer than a lease. Same input, same plan.
 
 Why one pull at a time: unpacking is serial and takes most of it; two would finish no sooner and starve the kubelet
 (images.md section 6).
@@ -33,6 +34,17 @@ from muster.model.reading import Known, Unknown
 from muster.model.warmth import Hold, Level
 
 _MIB = 1024 * 1024
+
+_UNANSWERED = frozenset(
+    (
+        Reason.REGISTRY_UNREACHABLE,
+        Reason.STALLED,
+        Reason.TOO_MANY_REQUESTS,
+        Reason.HOST_HELD,
+        Reason.RUNTIME_AWAY,
+    )
+)
+"""A registry, or containerd, has not said yet what an image is; whatever else failed is an answer."""
 
 OWN_PIN_LABEL = "muster.dev/pinned"
 """Beside the runtime's own label on a record that we pinned: only those are ever unpinned."""
@@ -100,13 +112,16 @@ def plan(
     waits: dict[str, Refused] = {}
     affordable = _within_budget(candidates, limits, waits)
     release = {lease.id: lease for lease in leases if not _is_of_use(lease, affordable)}
+    asked = {each.image.manifest.digest for each in affordable if isinstance(each.image, Image)}
+    unasked = tuple(lease for lease in leases if lease.digest not in asked)
     pull = None
     for index, candidate in enumerate(affordable):
         if candidate.is_warm:
             continue
         wait = _wait(candidate, host_holds, busy, now)
         if wait is None:
-            wait, dropped = _disk_wait(candidate, affordable[index + 1 :], leases, disk, limits)
+            spare = () if any(map(_may_come, affordable[:index])) else unasked
+            wait, dropped = _disk_wait(candidate, affordable[index + 1 :], leases, spare, disk, limits)
             release |= {lease.id: lease for lease in dropped}
         if wait is not None:
             waits[candidate.key] = wait
@@ -116,7 +131,9 @@ def plan(
     return Plan(
         pull=pull,
         release=tuple(release[key] for key in sorted(release)),
-        renew=tuple(lease for lease in leases if lease.id not in release and lease.expires_at < soon),
+        renew=tuple(
+            lease for lease in leases if lease.digest in asked and lease.id not in release and lease.expires_at < soon
+        ),
         pin=tuple(candidate for candidate in affordable if _needs_pin(candidate)),
         waits=waits,
     )
@@ -153,6 +170,11 @@ def _is_of_use(lease: Lease, candidates: Sequence[Candidate]) -> bool:
     return False
 
 
+def _may_come(candidate: Candidate) -> bool:
+    """True for what nobody has said yet what it is: a lease that is nobody's may be its own."""
+    return candidate.image is None and (candidate.failure is None or candidate.failure.reason in _UNANSWERED)
+
+
 def _needs_pin(candidate: Candidate) -> bool:
     warmth = candidate.warmth
     return (
@@ -185,10 +207,14 @@ def _disk_wait(
     candidate: Candidate,
     later: Sequence[Candidate],
     leases: Sequence[Lease],
+    spare: tuple[Lease, ...],
     disk: DiskReading,
     limits: Limits,
 ) -> tuple[Refused | None, tuple[Lease, ...]]:
-    """Return why the disk is too full, and the leases of less important images that go so that it will not be."""
+    """Return why the disk is too full, and the leases that go so that it will not be.
+
+    First the `spare` ones, which nobody is known to want and whose sizes nobody knows; then less important images'.
+    """
     match disk:
         case Unknown(reason, detail):
             return Refused(reason=Reason.DISK_GUARD, detail=f"the disk cannot be read: {reason} {detail}".rstrip()), ()
@@ -196,6 +222,8 @@ def _disk_wait(
             missing = bytes_needed(candidate, limits) - _room(read, limits)
     if missing <= 0:
         return None, ()
+    if spare:
+        return Refused(reason=Reason.DISK_GUARD, detail="what nobody is known to want makes room"), spare
     dropped: list[Lease] = []
     for other in reversed(later):
         if (

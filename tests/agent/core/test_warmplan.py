@@ -118,6 +118,37 @@ def test_what_is_not_resolved_is_not_pulled_and_keeps_every_lease():
     assert plan.release == ()
 
 
+def unresolved(name, reason=None, **more):
+    failure = None if reason is None else Failure(reason=reason, detail="", attempts=1, retry_at=2000.0)
+    return candidate(name, image=None, warmth=None, failure=failure, **more)
+
+
+@pytest.mark.parametrize("reason", [None, Reason.NOT_FOUND, Reason.UNAUTHORIZED, Reason.REGISTRY_UNREACHABLE])
+def test_what_is_never_resolved_keeps_nothing_for_ever(reason):
+    """Shadows that are nobody's end with their leases; those of known images are renewed."""
+    plan = planned(unresolved("typo", reason), shadow("a"), leases=(lease_of("a", SOON), lease_of("withdrawn", SOON)))
+    assert [lease.id for lease in plan.renew] == ["lease-a"]
+    assert plan.release == ()
+
+
+@pytest.mark.parametrize(
+    ("reason", "released"),
+    [
+        (None, []),
+        (Reason.REGISTRY_UNREACHABLE, []),
+        (Reason.NOT_FOUND, ["lease-x"]),
+        (Reason.UNAUTHORIZED, ["lease-x"]),
+    ],
+)
+def test_what_is_nobodys_makes_room_unless_a_more_important_image_may_be_its_owner(reason, released):
+    leases = (lease_of("b"), lease_of("x"))
+    plan = planned(unresolved("typo", reason), candidate("a"), shadow("b"), leases=leases, disk=FULL)
+    assert [lease.id for lease in plan.release] == (released or ["lease-b"])
+    assert plan.waits["r.io/a:1"].reason is Reason.DISK_GUARD
+    behind = planned(candidate("a"), shadow("b"), unresolved("typo", reason), leases=leases, disk=FULL)
+    assert [lease.id for lease in behind.release] == ["lease-x"]
+
+
 def test_nobody_wants_it_any_more():
     plan = planned(shadow("a"), leases=(lease_of("a"), lease_of("b")))
     assert [lease.id for lease in plan.release] == ["lease-b"]
