@@ -2,10 +2,11 @@
 
 In: a reference, perhaps a pod's own credentials. Out: a Resolution, or a Failure that says why there is none.
 
-Invariants: a question costs nobody but itself. What it meets is not kept, or any tenant could fill the warmer or keep the
-operator's images from their host; only a 429 is, for as long as it asks and for a bounded number of hosts, since it is meant
-for the whole node (core/warmfailure.py). At most AT_ONCE are asked at a time, in threads of their own: the warmer's own
-downloads have others. Each is given up after QUESTION_SECONDS, its wait for a turn included, and its sockets with it.
+Invariants: a question costs nobody but itself. What it meets and what it finds is not kept, or any tenant could fill the
+warmer, keep the operator's images from their host or give them sizes; only a 429 is, for as long as it asks and for a
+bounded number of hosts, since it is meant for the whole node (core/warmfailure.py). At most AT_ONCE are asked at a time,
+in threads of their own: the warmer's own downloads have others. Each is given up after QUESTION_SECONDS, its wait for a
+turn included, and its sockets with it.
 """
 
 import asyncio
@@ -66,7 +67,9 @@ class Questions:
     async def _resolve(self, reference: Reference, shown: Credentials | None, facts: StoreFacts) -> resolve.Resolution:
         # One for each question: no tenant's token outlives it, and its sockets can be given up.
         registry = Registry(self._folder, timeout_seconds=SILENCE_SECONDS)
-        resolver = resolve.Resolver(registry, self._provider, self._survey, self._platform, self._threads)
+        resolver = resolve.Resolver(
+            registry, self._provider, self._survey, self._platform, self._threads, is_kept=False
+        )
         try:
             return await resolver.resolve(reference, facts, self._clock.utc(), shown)
         finally:

@@ -51,10 +51,12 @@ class Resolver:
         survey: Survey,
         platform: Platform,
         threads: concurrent.futures.Executor | None = None,
+        *,
+        is_kept: bool = True,
     ) -> None:
-        """Prepare it; without threads of its own it asks in the loop's."""
+        """Prepare it; without threads of its own it asks in the loop's. What it finds is remembered, or not."""
         self._registry, self._provider, self._survey, self._platform = registry, provider, survey, platform
-        self._threads = threads
+        self._threads, self._is_kept = threads, is_kept
 
     async def resolve(
         self, reference: Reference, facts: StoreFacts, now: datetime.datetime, shown: Credentials | None = None
@@ -69,10 +71,10 @@ class Resolver:
             if error.reason not in _WITHOUT_PROOF:
                 raise
             root, credentials = await self._with_proof(reference, shown, error)
-        image: Image | Refused = await self._survey.image(root, facts)
+        image: Image | Refused = await self._survey.image(root, facts, is_kept=self._is_kept)
         if isinstance(image, Refused):
             image = await self._in_thread(self._read, reference, root, credentials)
-            if isinstance(image, Image):
+            if self._is_kept and isinstance(image, Image):
                 self._survey.remember(image)
         return Resolution(root=root, image=image, took_credentials=credentials is not None, observed_at=now)
 

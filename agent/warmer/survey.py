@@ -88,8 +88,8 @@ class Survey:
         """Return the image of a digest that was read before."""
         return self._known.get(digest)
 
-    async def image(self, root: Descriptor, facts: StoreFacts) -> Image | Refused:
-        """Return the image behind a digest, from the content store alone."""
+    async def image(self, root: Descriptor, facts: StoreFacts, *, is_kept: bool = True) -> Image | Refused:
+        """Return the image behind a digest, from the content store alone; what is not kept is read again next time."""
         known = self._known.get(root.digest)
         if known is not None:
             return known
@@ -97,7 +97,7 @@ class Survey:
             found = await self._read_image(root, facts)
         except CallFailed as error:
             return Refused(reason=error.reason, detail=error.detail)
-        if isinstance(found, Image):
+        if is_kept and isinstance(found, Image):
             self.remember(found)
         return found
 

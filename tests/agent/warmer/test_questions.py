@@ -11,17 +11,19 @@ import time
 import pytest
 
 from agent.core import warmref
-from agent.model.warm import Failure, Platform, Reason, StoreFacts, Wanted
+from agent.model.warm import Failure, Image, Platform, Reason, StoreFacts, Wanted
 from agent.warmer import questions
 from agent.warmer.config import WarmerConfig
 from agent.warmer.estate import MAX_HELD, Estate
 from agent.warmer.survey import Survey
+from hack.images import oci
 from muster.clock import SystemClock
 from tests.agent.warmer.webserver import Server, reply, trust
 
 DATA = b"{}"
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 PLATFORM = Platform(os="linux", architecture="amd64")
+CONTENT = oci.image([oci.of_files({"true": b"x"})])
 
 
 class NoCredentials:
@@ -29,10 +31,17 @@ class NoCredentials:
         return None
 
 
+class Store:
+    """containerd's content."""
+
+    async def read_blob(self, digest):
+        return next(blob.data for blob in CONTENT.blobs if blob.digest == digest)
+
+
 class World:
     def __init__(self, folder):
         self.now, self.folder, self.servers = 1000.0, folder, []
-        survey = Survey(None, PLATFORM, "overlayfs", None)
+        self.survey = survey = Survey(Store(), PLATFORM, "overlayfs", None)
         self.known = Estate(WarmerConfig(), survey, PLATFORM, monotonic=self.monotonic, jitter=lambda: 0.0)
         self.asked = questions.Questions(folder, NoCredentials(), survey, PLATFORM, self.known, self)
 
@@ -49,8 +58,8 @@ class World:
         trust(self.folder, self.servers[-1].address)
         return self.servers[-1].address
 
-    async def ask(self, host, name="x:1"):
-        return await self.asked.ask(warmref.parse(f"{host}/{name}"), None, StoreFacts())
+    async def ask(self, host, name="x:1", facts=None):
+        return await self.asked.ask(warmref.parse(f"{host}/{name}"), None, facts or StoreFacts())
 
     async def reason(self, host):
         found = await self.ask(host)
@@ -87,6 +96,21 @@ async def test_nothing_of_a_question_is_kept(world, answer, reason):
     """Any tenant can ask, about any path: the operator's images at that host are pulled as before."""
     assert await world.reason(world.host(answer)) is reason
     assert (world.known.host_holds, world.known._failures, world.known._due) == ({}, {}, {})
+
+
+@pytest.mark.parametrize("is_on_the_node", [False, True])
+async def test_an_image_that_is_found_is_told_and_not_kept(world, is_on_the_node):
+    """32 in a pod, each of megabytes, would fill the warmer; one on the node would have the size that a stranger says."""
+
+    def answer(handler):
+        blob = CONTENT.root if "manifests" in handler.path else CONTENT.blobs[0]
+        reply(handler, 200, blob.data, Docker_Content_Digest=CONTENT.root.digest)
+
+    blobs = {blob.digest: len(blob.data) for blob in CONTENT.blobs} if is_on_the_node else {}
+    found = await world.ask(world.host(answer), facts=StoreFacts(blobs=blobs))
+    assert isinstance(found.image, Image)
+    assert world.survey._known == {}
+    assert (world.known._resolutions, world.known._failures, world.known._due) == ({}, {}, {})
 
 
 async def test_what_a_registry_hides_from_strangers_is_found_with_a_pods_secret(world):
