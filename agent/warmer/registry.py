@@ -38,6 +38,8 @@ Credentials = tokens.Credentials
 
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _MOST_REDIRECTS = 5
+_MOST_OF_A_TOKEN = 64 * 1024
+"""Bytes of a token server's answer: no request could hold a longer token."""
 _MOST_RETRY_AFTER = 3600.0
 
 
@@ -115,7 +117,7 @@ class Registry:
         if not digest or not size:  # Optional in the specification: count for ourselves.
             data = self.read(reference, name, credentials, is_manifest=True)
             digest, size = f"sha256:{hashlib.sha256(data).hexdigest()}", len(data)
-        return Descriptor(digest=digest, size=size, kind=kind.partition(";")[0])
+        return Descriptor(digest=digest, size=size, kind=kind.partition(";")[0][: warmmanifest.MAX_KIND])
 
     def read(self, reference: Reference, name: str, credentials: Credentials | None, *, is_manifest: bool) -> bytes:
         """Return a small blob or a manifest, its digest checked where `name` is one."""
@@ -275,7 +277,7 @@ class Registry:
         if answer.response.status >= 300:
             raise self._refusal(endpoint, answer)
         with contextlib.closing(Blob(answer)) as body:
-            content = _json(body.read(1 << 20))
+            content = _json(body.read(_MOST_OF_A_TOKEN))
         token = str(content.get("token") or content.get("access_token") or "")
         if token:
             self._tokens.keep(endpoint.host, scope, credentials, token, content.get("expires_in"))
@@ -308,6 +310,6 @@ def _bearer(token: str) -> dict[str, str]:
 def _json(data: bytes) -> dict[str, Any]:
     try:
         content = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import datetime
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +21,9 @@ from agent.warmer.registry import Credentials, Registry, RegistryFailed
 from agent.warmer.survey import Survey
 
 T = TypeVar("T")
+
+_PARSING = threading.Lock()
+"""Held while JSON from outside is read: a megabyte takes 25 while it is, so that it is one at a time."""
 
 _WITHOUT_PROOF = frozenset({Reason.UNAUTHORIZED, Reason.NOT_FOUND})
 """Registries say either to somebody who may not see a repository."""
@@ -106,15 +110,18 @@ class Resolver:
         if root.size > warmmanifest.MAX_BYTES:
             return Refused(reason=Reason.BAD_MANIFEST, detail=f"a manifest of {root.size} bytes")
         data = self._registry.read(reference, root.digest, credentials, is_manifest=True)
-        chosen = warmmanifest.choose(data, self._platform)
+        with _PARSING:
+            chosen = warmmanifest.choose(data, self._platform)
         if isinstance(chosen, Refused):
             return chosen
         manifest = root
         if chosen is not None:
             manifest = chosen
             data = self._registry.read(reference, manifest.digest, credentials, is_manifest=True)
-        config = warmmanifest.config_of(data)
+        with _PARSING:
+            config = warmmanifest.config_of(data)
         if isinstance(config, Refused):
             return config
         config_data = self._registry.read(reference, config.digest, credentials, is_manifest=False)
-        return warmmanifest.image(root=root, manifest=manifest, manifest_data=data, config_data=config_data)
+        with _PARSING:
+            return warmmanifest.image(root=root, manifest=manifest, manifest_data=data, config_data=config_data)

@@ -82,6 +82,33 @@ def test_what_is_no_manifest(data, reason):
     assert warmmanifest.choose(data, AMD64).reason is reason
 
 
+def entry(**more):
+    platform = {"os": "linux", "architecture": "amd64"}
+    return {"digest": "sha256:" + "a" * 64, "size": 1, "mediaType": "x", "platform": platform, **more}
+
+
+@pytest.mark.parametrize(
+    ("more", "is_read"),
+    [
+        ({}, True),
+        ({"mediaType": "x" * warmmanifest.MAX_KIND}, True),
+        ({"mediaType": "x" * (warmmanifest.MAX_KIND + 1)}, False),
+        ({"size": warmmanifest.MAX_BLOB_BYTES}, True),
+        ({"size": warmmanifest.MAX_BLOB_BYTES + 1}, False),
+        ({"size": 10**4000}, False),
+        ({"size": -1}, False),
+        ({"digest": "sha256:" + "a" * 5000}, False),
+    ],
+)
+def test_no_text_and_no_number_without_bound(more, is_read):
+    """What is read stays in memory and goes to others, and a registry may be a tenant's."""
+    found = warmmanifest.choose(json.dumps({"manifests": [entry(**more)]}).encode(), AMD64)
+    assert isinstance(found, Descriptor) is is_read
+    if not is_read:
+        assert found.reason is Reason.BAD_MANIFEST
+        assert len(found.detail) <= 300
+
+
 CONFIG = oci.image([LAYER]).blobs[0]
 
 

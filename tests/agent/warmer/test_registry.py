@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agent.core import warmref
+from agent.core import warmmanifest, warmref
 from agent.model.warm import Reason
 from agent.warmer.registry import Registry, RegistryFailed
 from tests.agent.warmer.webserver import Server, reply, trust
@@ -221,6 +221,32 @@ def test_a_token_that_no_request_can_hold_is_told_without_it(server, registry, t
     with pytest.raises(RegistryFailed) as raised:
         registry.resolve(image(own.address), None)
     assert (raised.value.reason, "s3cret" in str(raised.value)) == (Reason.REGISTRY_UNREACHABLE, False)
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 60_000, b'{"token": "t0", "more": "' + b"x" * 100_000 + b'"}'], ids=["deep", "long"]
+)
+def test_a_token_server_that_says_too_much_says_nothing(server, registry, tmp_path, body):
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/token"] = lambda handler: reply(handler, 200, body)
+    challenge = f'Bearer realm="http://{own.address}/token"'
+    own.routes["/v2/"] = lambda handler: reply(handler, 401, WWW_Authenticate=challenge)
+    with pytest.raises(RegistryFailed) as raised:
+        registry.resolve(image(own.address), None)
+    assert raised.value.reason is Reason.UNAUTHORIZED
+
+
+def test_a_kind_and_a_manifest_of_any_length_are_bounded(server, registry, tmp_path):
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/v2/"] = lambda handler: reply(
+        handler, 200, b"{}," * (1 << 20), Docker_Content_Digest=DIGEST, Content_Type="x" * 5000
+    )
+    assert len(registry.resolve(image(own.address), None).kind) == warmmanifest.MAX_KIND
+    with pytest.raises(RegistryFailed) as raised:
+        registry.read(image(own.address), "v1", None, is_manifest=True)
+    assert raised.value.reason is Reason.BAD_MANIFEST
 
 
 @pytest.mark.parametrize("length", ["many", "-5", "9" * 30])
