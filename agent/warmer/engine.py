@@ -191,9 +191,11 @@ class Engine:
         self._asking.go_on(facts)
         candidates = await self._estate.candidates(facts)
         self._paused &= {each.key for each in candidates if not each.is_warm}
+        wanted = tuple(each.image for each in candidates if isinstance(each.image, Image))
+        listed = tuple((await self._estate.others(facts)).values())
         self._ways.lazy.tell(
-            tuple(each.image for each in candidates if isinstance(each.image, Image)),
-            tuple((await self._estate.others(facts)).values()),
+            wanted,
+            listed,
             facts.snapshots,
         )
         disk = await estate.read_disk(self._runtime, self._config)
@@ -208,7 +210,8 @@ class Engine:
             utc=self._clock.utc(),
         )
         await self._act(plan, facts, candidates)
-        await self._judge_suspects(facts)
+        if self._pulling is None:
+            await self._keeper.judge(self._journal, (*wanted, *listed), facts)
         report = await self._estate.report(
             facts,
             candidates,
@@ -219,12 +222,6 @@ class Engine:
             now=self._clock.utc(),
         )
         await self._tell(report)
-
-    async def _judge_suspects(self, facts: StoreFacts) -> None:
-        for digest in list(self._journal.suspects):
-            image = self._ways.survey.known(digest)
-            if image is not None and image.top in facts.snapshots:
-                self._journal.judged(digest, await self._keeper.snapshot_bytes(image))
 
     async def _act(self, plan: Plan, facts: StoreFacts, candidates: tuple[Candidate, ...]) -> None:
         for lease in plan.release:

@@ -1,4 +1,4 @@
-"""Leases and pins: make, renew, settle, let go.
+"""Leases and pins: make, renew, settle, judge, let go.
 
 In: what the plan says. Out: leases and labels in containerd.
 
@@ -12,12 +12,14 @@ import datetime
 import logging
 import random
 import time
+from collections.abc import Iterable
 
 from agent.core import warmplan, warmth
 from agent.core.warmplan import Candidate
 from agent.model.warm import Image, Lease, Limits, StoreFacts
 from agent.warmer.client import Client
 from agent.warmer.config import WarmerConfig
+from agent.warmer.journal import Journal
 from muster.clock import Clock
 
 _log = logging.getLogger("muster.warmer")
@@ -32,6 +34,8 @@ class Keeper:
     def __init__(self, config: WarmerConfig, runtime: Client, limits: Limits, clock: Clock) -> None:
         self._config, self._runtime, self._limits, self._clock = config, runtime, limits, clock
         self._can_pin = True
+        self._weighed: set[str] = set()
+        """Manifests of suspects."""
 
     def new_name(self, image: Image) -> str:
         """Return a name for a lease of an image; no two are alike."""
@@ -78,6 +82,19 @@ class Keeper:
         for name in warmplan.unpinned(facts.records, candidates):
             await self._runtime.set_label(name, warmth.PIN_LABEL, "")
             await self._runtime.set_label(name, warmplan.OWN_PIN_LABEL, "")
+
+    async def judge(self, journal: Journal, images: Iterable[Image], facts: StoreFacts) -> None:
+        """Weigh suspects, each once for as long as it is there; a shadow of another weight goes, to be pulled again.
+
+        What the runtime lists is not ours to remove: it stays a suspect, and is told as one.
+        """
+        here = {image.manifest.digest: image for image in images if image.top in facts.snapshots}
+        self._weighed &= here.keys()
+        for digest in journal.suspects.keys() & here.keys() - self._weighed:
+            self._weighed.add(digest)
+            if not journal.judged(digest, await self.snapshot_bytes(here[digest])):
+                _log.warning("%s does not take the bytes that it took before the boot", digest)
+                await self.drop(digest)
 
     async def snapshot_bytes(self, image: Image) -> int:
         """Return what an image's snapshots take on the disk."""

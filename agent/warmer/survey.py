@@ -84,10 +84,6 @@ class Survey:
         while len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
 
-    def known(self, digest: str) -> Image | None:
-        """Return the image of a digest that was read before."""
-        return self._known.get(digest)
-
     async def image(self, root: Descriptor, facts: StoreFacts, *, is_kept: bool = True) -> Image | Refused:
         """Return the image behind a digest, from the content store alone; what is not kept is read again next time."""
         known = self._known.get(root.digest)

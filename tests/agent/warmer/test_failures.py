@@ -186,7 +186,7 @@ async def test_the_guard_keeps_a_pull_from_filling_the_disk(world, small_disk, r
     )
 
 
-async def test_an_unclean_boot_leaves_images_unverified_until_they_weigh_what_they_did(
+async def test_a_shadow_that_does_not_weigh_what_it_did_before_an_unclean_boot_is_pulled_again(
     world, runtime, faulty, name, wanted, tmp_path
 ):
     state = tmp_path / "state.json"
@@ -201,9 +201,11 @@ async def test_an_unclean_boot_leaves_images_unverified_until_they_weigh_what_th
     said["clean"], said["images"][digest][1] = False, said["images"][digest][1] + 1
     state.write_text(json.dumps(said))
     boot.write_text("second\n")
+    faulty.requests.clear()
     await here.start(wanted(name, SHADOW))
+    await here.until(lambda _: layers_asked(faulty), "layers that are fetched anew")
     report = await here.until(is_warm(here, name), "a shadow")
-    assert here.image(name, report).unverified
+    assert not here.image(name, report).unverified
 
 
 async def test_a_second_warmer_is_refused_by_name(world, runtime, faulty, name, wanted):
