@@ -107,8 +107,16 @@ def plan(
     busy: str,
     now: float,
     utc: datetime.datetime,
+    pulling: str = "",
 ) -> Plan:
-    """Return what to do now. `busy` says why pulls of ours must stand back; empty: they need not."""
+    """Return what to do now.
+
+    `busy` says why pulls of ours must stand back; empty: they need not. `pulling` is the manifest's digest of a pull that
+    runs: its lease is its own until it ends, and no other is released meanwhile.
+    """
+    soon = utc + datetime.timedelta(seconds=limits.lease_seconds / 2)
+    ending = tuple(lease for lease in leases if lease.expires_at < soon and lease.digest != pulling)
+    leases = () if pulling else leases
     waits: dict[str, Refused] = {}
     affordable = _within_budget(candidates, limits, waits)
     release = {lease.id: lease for lease in leases if not _is_of_use(lease, affordable)}
@@ -127,13 +135,10 @@ def plan(
             waits[candidate.key] = wait
         elif pull is None and isinstance(candidate.image, Image):
             pull = candidate
-    soon = utc + datetime.timedelta(seconds=limits.lease_seconds / 2)
     return Plan(
         pull=pull,
         release=tuple(release[key] for key in sorted(release)),
-        renew=tuple(
-            lease for lease in leases if lease.digest in asked and lease.id not in release and lease.expires_at < soon
-        ),
+        renew=tuple(lease for lease in ending if lease.digest in asked and lease.id not in release),
         pin=tuple(candidate for candidate in affordable if _needs_pin(candidate)),
         waits=waits,
     )

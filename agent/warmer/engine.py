@@ -201,13 +201,14 @@ class Engine:
         disk = await estate.read_disk(self._runtime, self._config)
         plan = warmplan.plan(
             candidates,
-            facts.leases if self._pulling is None else (),
+            facts.leases,
             disk,
             self._limits,
             host_holds=self._estate.host_holds,
             busy=self.busy.why(),
             now=self._clock.monotonic(),
             utc=self._clock.utc(),
+            pulling="" if self._pulling is None else self._pulling[1].image.manifest.digest,
         )
         await self._act(plan, facts, candidates)
         if self._pulling is None:

@@ -90,8 +90,10 @@ def warmth_snapshot():
     return Snapshot()
 
 
-def planned(*candidates, leases=(), disk=ROOMY, limits=LIMITS, host_holds=None, busy=""):
-    return warmplan.plan(candidates, leases, disk, limits, host_holds=host_holds or {}, busy=busy, now=1000.0, utc=AT)
+def planned(*candidates, leases=(), disk=ROOMY, limits=LIMITS, host_holds=None, busy="", pulling=""):
+    return warmplan.plan(
+        candidates, leases, disk, limits, host_holds=host_holds or {}, busy=busy, now=1000.0, utc=AT, pulling=pulling
+    )
 
 
 def test_the_first_that_is_not_warm_is_pulled():
@@ -115,6 +117,14 @@ def test_what_is_not_resolved_is_not_pulled_and_keeps_every_lease():
     """A registry that is away must not cost a node its shadows."""
     plan = planned(candidate("a", image=None, warmth=None), leases=(lease_of("x"),))
     assert plan.pull is None
+    assert plan.release == ()
+
+
+def test_while_a_pull_runs_other_leases_are_renewed_and_none_is_released():
+    """It may take longer than a lease lives."""
+    leases = (lease_of("a", SOON), lease_of("b", SOON, is_done=False), lease_of("x", SOON))
+    plan = planned(shadow("a"), candidate("b"), leases=leases, pulling="sha256:mb")
+    assert [lease.id for lease in plan.renew] == ["lease-a"]
     assert plan.release == ()
 
 
