@@ -1,9 +1,9 @@
-"""How far a transfer is, from what containerd says of it.
+"""How far a pull is: from what containerd says of a transfer, and whether it goes on fast enough.
 
-In: events, one at a time. Out: bytes fetched, layers unpacked, and whether it is still fetching.
+In: events, one at a time; looks at what is missing. Out: bytes fetched, layers unpacked; when it last went on.
 
-Invariant: counts never fall. An event of a kind that is not known changes nothing: containerd adds some with every
-version.
+Invariants: counts never fall. An event of a kind that is not known changes nothing: containerd adds some with every
+version. A pull goes on with a blob or a layer that is done, or with enough bytes: a byte now and then is none.
 """
 
 import dataclasses
@@ -58,6 +58,29 @@ def add(extent: Extent, said: Progress) -> Extent:
     unpacking = _raised(extent.unpacking, said.name, said.done)
     done = frozenset((said.name,)) if said.event == "extracted" else frozenset()
     return Extent(fetched=fetched, unpacking=unpacking, unpacked=extent.unpacked | done)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Where a pull stood when it last went on."""
+
+    at: float
+    """Monotonic."""
+    done: tuple[int, int] = (-1, -1)
+    """Blobs that are here, layers that are not unpacked."""
+    bytes_missing: int = 0
+
+
+def look(pace: Pace, *, done: tuple[int, int], bytes_missing: int, least: int, now: float) -> Pace:
+    """Return the pace after one more look; of bytes `least` have to have come for it to have gone on.
+
+    >>> slow = look(Pace(at=0, done=(1, 2), bytes_missing=9), done=(1, 2), bytes_missing=8, least=5, now=60)
+    >>> slow.at, look(slow, done=(1, 2), bytes_missing=4, least=5, now=90).at
+    (0, 90)
+    """
+    if done == pace.done and 0 <= pace.bytes_missing - bytes_missing < least:
+        return pace
+    return Pace(at=now, done=done, bytes_missing=bytes_missing)
 
 
 def _raised(counts: Mapping[str, int], name: str, count: int) -> Mapping[str, int]:

@@ -45,6 +45,10 @@ class Throttle:
         self._rate, self._monotonic, self._sleep = bytes_per_second, monotonic, sleep
         self._free_at = 0.0
 
+    @property
+    def bytes_per_second(self) -> float | None:
+        return self._rate
+
     async def spend(self, size: int) -> None:
         """Wait until so many bytes may pass."""
         if self._rate is None:
@@ -75,8 +79,6 @@ class Fetcher:
         self._runtime, self._registry, self._throttle, self._lease = runtime, registry, throttle, lease
         self._parking = parking
         self.fetched_bytes = 0
-        self.moved_at = time.monotonic()
-        """When a byte last came, for the stall timer."""
 
     async def fetch(self, reference: Reference, blob: Descriptor, credentials: Credentials | None) -> None:
         """Have a blob in the store and under the lease; asks a second place once if the first serves wrong bytes."""
@@ -161,7 +163,6 @@ class Fetcher:
                 await self._say(call, requests.write_data(ref, source.offset, data))
                 source.advance(len(data))
                 self.fetched_bytes += len(data)
-                self.moved_at = time.monotonic()
         except asyncio.CancelledError:
             self._parking.put(blob.digest, source)
             raise

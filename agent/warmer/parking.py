@@ -67,8 +67,8 @@ class Parking:
 
     def put(self, digest: str, source: Source) -> None:
         """Keep a source until it is taken."""
-        self._drop(digest)
-        timer = asyncio.get_running_loop().call_later(PARK_SECONDS, self._drop, digest)
+        self.drop(digest)
+        timer = asyncio.get_running_loop().call_later(PARK_SECONDS, self.drop, digest)
         self._parked[digest] = (source, timer)
 
     async def take(self, digest: str, offset: int) -> Source | None:
@@ -95,9 +95,10 @@ class Parking:
     def close(self) -> None:
         """Give everything up."""
         for digest in tuple(self._parked):
-            self._drop(digest)
+            self.drop(digest)
 
-    def _drop(self, digest: str) -> None:
+    def drop(self, digest: str) -> None:
+        """Give one up, if there is one."""
         source, timer = self._parked.pop(digest, (None, None))
         if source is not None and timer is not None:
             timer.cancel()

@@ -5,8 +5,9 @@ In: an image with its parts known, how it is to be held, a lease of ours. Out: i
 States: downloading -> unpacking -> verifying. Everything that comes is under the lease from the first byte, so a pull that
 is cancelled goes on where it was, and one that is given up leaves nothing once the lease is gone (images.md section 6).
 
-Invariants: an RPC has no deadline shorter than the job; a stall timer watches for bytes and layers instead. What counts
-as done is what containerd has (core/warmth.py), not what a call returned.
+Invariants: an RPC has no deadline shorter than the job; all of it is watched for blobs, layers and enough bytes instead,
+whoever fetches them: a registry that drips would hold the only pull for good. What counts as done is what containerd has
+(core/warmth.py), not what a call returned.
 
 Two ways: the runtime's own pull, by Transfer where it has that, for an image that may be listed and needs no bandwidth
 cap; else our own download, followed by the runtime's pull (visible) or our own unpack (shadow).
@@ -25,7 +26,7 @@ from agent.core.warmplan import Candidate
 from agent.model.warm import Descriptor, Image, Layer, Platform, Reason, StoreFacts
 from agent.warmer import transfer, unpack
 from agent.warmer.client import CallFailed, Client
-from agent.warmer.fetch import Fetcher, Throttle
+from agent.warmer.fetch import CHUNK_BYTES, Fetcher, Throttle
 from agent.warmer.lazy import Lazy
 from agent.warmer.parking import Parking
 from agent.warmer.registry import Credentials, Registry
@@ -35,6 +36,10 @@ from muster.model.warmth import Hold, Level, PullState
 _log = logging.getLogger("muster.warmer")
 
 WATCH_SECONDS = 1.0
+SLOWEST_DOWNLOAD = 128 * 1024
+"""Bytes a second, a megabit: 25 GB would take two days. What is slower waits its turn again, and goes on where it was."""
+OPENING_STALLS = 4
+"""Of our own downloads: each place in hosts.toml may take a socket's whole time before the next one is asked."""
 _NOT_ABLE = frozenset(("INVALID_ARGUMENT", "UNIMPLEMENTED"))
 """What a containerd answers whose Transfer is not set up for this snapshotter: CRI's pull may be."""
 SLOWEST_UNPACK = 8 * 1024 * 1024
@@ -78,7 +83,8 @@ class Pull:
         self._ways, self._candidate, self._image = ways, candidate, candidate.image
         self._ask, self._lease, self._expires_at = ask, lease, expires_at
         self._credentials: Credentials | None = None
-        self._fetcher = Fetcher(ways.runtime, ways.registry, ways.throttle, ways.parking, lease)
+        self._registry = ways.registry.branch()
+        self._fetcher = Fetcher(ways.runtime, self._registry, ways.throttle, ways.parking, lease)
         failure = candidate.failure
         was_corrupt = failure is not None and failure.reason is Reason.CORRUPT_BLOB
         # The runtime keeps the wrong bytes under our lease and would go on from them; our own download throws them away.
@@ -86,7 +92,7 @@ class Pull:
         self._has_transfer = has_transfer
         self.extent = warmprogress.NOTHING
         """What a transfer said of itself."""
-        self._moved_at, self._seen = time.monotonic(), (-1, -1)
+        self._pace = warmprogress.Pace(at=time.monotonic())
         self.state = PullState.RESOLVING
         self._spans: dict[PullState, tuple[float, int]] = {}
 
@@ -112,7 +118,12 @@ class Pull:
         facts = await self._ways.survey.read()
         if self._is_own:
             began = time.monotonic()
-            await self._download(facts)
+            try:
+                await self._watched(self._download(facts))
+            except CallFailed as error:
+                if error.reason is Reason.STALLED:
+                    self._give_up_connections()
+                raise
             self._spans[PullState.DOWNLOADING] = (time.monotonic() - began, self.fetched_bytes)
         self.state = PullState.UNPACKING if self._is_own else PullState.DOWNLOADING
         if is_shadow:
@@ -161,8 +172,9 @@ class Pull:
 
     def _note_progress(self, said: warmprogress.Progress) -> None:
         before, self.extent = self.extent, warmprogress.add(self.extent, said)
-        if self.extent != before:
-            self._moved_at = time.monotonic()
+        # Bytes that come are seen in the store, and have to be enough.
+        if (self.extent.unpacking, self.extent.unpacked) != (before.unpacking, before.unpacked):
+            self._go_on()
 
     async def _download(self, facts: StoreFacts) -> None:
         """Bring what is missing: the small parts first, then the layers that are not unpacked."""
@@ -170,7 +182,7 @@ class Pull:
         for part in dict.fromkeys((image.root, image.manifest)):
             if part.digest not in facts.blobs:
                 data = await asyncio.to_thread(
-                    self._ways.registry.read, reference, part.digest, self._credentials, is_manifest=True
+                    self._registry.read, reference, part.digest, self._credentials, is_manifest=True
                 )
                 await self._fetcher.put(part, data)
         packed = [layer.blob for layer in image.layers if layer.chain_id not in facts.snapshots]
@@ -184,13 +196,22 @@ class Pull:
         if blob.digest in facts.blobs:
             await self._ways.runtime.add_resource(self._lease, "content", blob.digest)
 
+    def _give_up_connections(self) -> None:
+        """Close those of this image: one that brings next to nothing holds a thread, and is no way to go on."""
+        self._registry.close()
+        for blob in self._image.blobs:
+            self._ways.parking.drop(blob.digest)
+
     def _note_layer(self, _: Layer) -> None:
-        self._moved_at = time.monotonic()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._pace = dataclasses.replace(self._pace, at=time.monotonic())
 
     async def _watched(self, work: Awaitable[None]) -> None:
-        """Await containerd's work, and give it up when nothing moves."""
+        """Await work, and give it up when it does not go on."""
         task = asyncio.ensure_future(work)
-        self._moved_at = time.monotonic()
+        self._go_on()
         try:
             while not (await asyncio.wait((task,), timeout=WATCH_SECONDS))[0]:
                 await self._watch()
@@ -203,16 +224,30 @@ class Pull:
     async def _watch(self) -> None:
         facts = await self._ways.survey.read()
         found = warmth.assess(self._image, facts)
-        if self._seen != (found.bytes_missing, found.layers_missing):
-            self._seen, self._moved_at = (found.bytes_missing, found.layers_missing), time.monotonic()
         is_here = found.bytes_missing == 0
+        patience, rate = self._ways.stall_seconds, self._least_rate()
         if is_here:
             self.state = PullState.UNPACKING
-        patience = self._ways.stall_seconds
-        if is_here:
             patience += max(layer.blob.size for layer in self._image.layers) / SLOWEST_UNPACK
-        if time.monotonic() - self._moved_at > patience:
-            raise CallFailed(Reason.STALLED, "", f"neither a byte nor a layer for {patience:.0f} s")
+        elif self._is_own:
+            patience = patience * OPENING_STALLS + CHUNK_BYTES / rate
+        least = max(1, round(patience * rate))
+        blobs = sum(blob.digest in facts.blobs for blob in self._image.blobs)
+        self._pace = warmprogress.look(
+            self._pace,
+            done=(blobs, found.layers_missing),
+            bytes_missing=found.bytes_missing,
+            least=least,
+            now=time.monotonic(),
+        )
+        if time.monotonic() - self._pace.at > patience:
+            detail = f"neither a blob nor a layer, and less than {least} bytes, within {patience:.0f} s"
+            raise CallFailed(Reason.STALLED, "", detail)
+
+    def _least_rate(self) -> float:
+        """Return the bytes a second that a download has to bring, under a cap half of what that lets pass."""
+        cap = self._ways.throttle.bytes_per_second
+        return SLOWEST_DOWNLOAD if cap is None else min(SLOWEST_DOWNLOAD, cap / 2)
 
     async def _verify(self) -> None:
         found = warmth.assess(self._image, await self._ways.survey.read())

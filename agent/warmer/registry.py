@@ -97,6 +97,12 @@ class Registry:
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._is_closed = False
 
+    def branch(self) -> "Registry":
+        """Return one that is closed by itself, with the same tokens."""
+        made = Registry(self._folder, timeout_seconds=self._timeout)
+        made._tokens = self._tokens
+        return made
+
     def close(self) -> None:
         """Ask nothing more, and end what is being asked, from whatever thread: it fails."""
         with self._lock:
