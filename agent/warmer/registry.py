@@ -36,6 +36,7 @@ from agent.warmer.hosts import Endpoint, endpoints
 
 Credentials = tokens.Credentials
 
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _MOST_REDIRECTS = 5
 _MOST_OF_A_TOKEN = 64 * 1024
@@ -118,9 +119,11 @@ class Registry:
         with contextlib.closing(answer):
             response = answer.response
             digest = response.getheader("Docker-Content-Digest", reference.digest)
+            if not _DIGEST.fullmatch(digest) or reference.digest not in {"", digest}:
+                digest = ""  # A word that proves nothing, perhaps a mirror's.
             length, kind = response.getheader("Content-Length", ""), response.getheader("Content-Type", "")
             size = int(length) if re.fullmatch(r"[0-9]{1,18}", length) else 0
-        if not digest or not size:  # Optional in the specification: count for ourselves.
+        if not digest or not size:  # Optional in the specification: read and count for ourselves.
             data = self.read(reference, name, credentials, is_manifest=True)
             digest, size = f"sha256:{hashlib.sha256(data).hexdigest()}", len(data)
         return Descriptor(digest=digest, size=size, kind=kind.partition(";")[0][: warmmanifest.MAX_KIND])

@@ -249,6 +249,18 @@ def test_a_kind_and_a_manifest_of_any_length_are_bounded(server, registry, tmp_p
     assert raised.value.reason is Reason.BAD_MANIFEST
 
 
+@pytest.mark.parametrize("said", ["sha256:" + "0" * 64, "sha256:short", "sha512:" + "0" * 128, "x" * 5000, ""])
+@pytest.mark.parametrize("name", ["v1", DIGEST], ids=["a tag", "a digest"])
+def test_the_digest_is_the_one_asked_for_or_that_of_the_bytes(server, registry, tmp_path, name, said):
+    """A mirror says what it likes; for a tag a digest in due form is all there is to go by."""
+    own = server()
+    trust(tmp_path, own.address)
+    own.routes["/v2/"] = lambda handler: reply(handler, 200, DATA, Docker_Content_Digest=said)
+    asked = warmref.parse(f"{own.address}/ml/app{':' if name == 'v1' else '@'}{name}")
+    is_believed = name == "v1" and said == "sha256:" + "0" * 64
+    assert registry.resolve(asked, None).digest == (said if is_believed else DIGEST)
+
+
 @pytest.mark.parametrize("length", ["many", "-5", "9" * 30])
 def test_a_length_of_nonsense_is_counted(server, registry, tmp_path, length):
     own = server()
