@@ -36,6 +36,10 @@ _TEXTS: tuple[tuple[re.Pattern[str], Reason], ...] = tuple(
     )
 )
 
+_QUERY = re.compile(r"""\?.*?(?=\\?": |$)""", re.DOTALL)
+"""Of an address, up to the end of Go's quotes, or to the end: what a blob is redirected to is signed there."""
+_SHOWN = 300
+
 _CODES = {"UNAVAILABLE": Reason.RUNTIME_AWAY, "NOT_FOUND": Reason.NOT_FOUND}
 """Codes that mean something by themselves, where the text says nothing."""
 
@@ -80,6 +84,15 @@ RETRIES: Mapping[Reason, Retry] = {
 """Total: a test holds it to the enum."""
 
 
+def shown(text: str) -> str:
+    """Return as much of a text of others as logs and the feed may hold.
+
+    >>> shown('failed to do request: Get "https://store/blob?Signature=s3cret": dial tcp: i/o timeout')
+    'failed to do request: Get "https://store/blob?...": dial tcp: i/o timeout'
+    """
+    return _QUERY.sub("?...", text)[:_SHOWN]
+
+
 def of_call(code: str, text: str) -> Reason:
     """Return what a failed call to containerd means.
 
@@ -115,7 +128,7 @@ def failed(
         seconds = retry.longest  # Once more from another place; then it is the image that is broken.
     return Failure(
         reason=reason,
-        detail=detail[:300],
+        detail=shown(detail),
         attempts=attempts,
         retry_at=now + max(seconds, retry_after),
         host=host if retry.is_of_host else "",

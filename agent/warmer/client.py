@@ -71,11 +71,11 @@ _EVENTS: Mapping[str, tuple[Any, str]] = {
 
 
 class CallFailed(Exception):
-    """containerd refused or could not be reached."""
+    """containerd refused or could not be reached. The text is bounded and holds no signed address."""
 
     def __init__(self, reason: Reason, code: str, detail: str) -> None:
-        super().__init__(f"{code}: {detail}")
-        self.reason, self.code, self.detail = reason, code, detail
+        self.reason, self.code, self.detail = reason, code, warmfailure.shown(detail)
+        super().__init__(f"{code}: {self.detail}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,11 +45,11 @@ _MOST_RETRY_AFTER = 3600.0
 
 
 class RegistryFailed(Exception):
-    """A registry said no, or nothing. The text holds no secret."""
+    """A registry said no, or nothing. The text is bounded and holds no secret."""
 
     def __init__(self, reason: Reason, detail: str, retry_after: float = 0.0) -> None:
-        super().__init__(f"{reason.value}: {detail}")
-        self.reason, self.detail, self.retry_after = reason, detail, retry_after
+        self.reason, self.detail, self.retry_after = reason, warmfailure.shown(detail), retry_after
+        super().__init__(f"{reason.value}: {self.detail}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -40,6 +40,22 @@ def test_texts_mean_what_they_mean(code, text, reason):
     assert warmfailure.of_call(code, text) is reason
 
 
+@pytest.mark.parametrize(
+    ("text", "is_shown"),
+    [
+        ('failed to do request: Get "https://s3/x?X-Amz-Signature=s3cret": dial tcp: i/o timeout', "i/o timeout"),
+        (r'unpack: Get \"https://s3/x?sig=s3cret\": EOF, Get "https://s3/y?sig=s3cret": EOF', "EOF"),
+        ("URL can't contain control characters. '/x?sig=a b s3cret' (found at least ' ')", "control characters"),
+        ("unexpected status from GET request to https://s3/x?sig=s3cret: 403 Forbidden", "unexpected status"),
+        ("no space left on device", "no space left on device"),
+    ],
+)
+def test_a_text_of_others_is_shown_without_what_is_signed_in_it(text, is_shown):
+    assert is_shown in warmfailure.shown(text)
+    assert "s3cret" not in warmfailure.shown(text)
+    assert warmfailure.shown(warmfailure.shown(text)) == warmfailure.shown(text)
+
+
 @given(
     reason=st.sampled_from(list(Reason)),
     tries=st.integers(1, 12),

@@ -8,12 +8,14 @@ import pytest
 
 from agent.core import warmmanifest, warmref
 from agent.model.warm import Reason
+from agent.warmer.client import CallFailed
 from agent.warmer.registry import Registry, RegistryFailed
 from tests.agent.warmer.webserver import Server, reply, trust
 
 USER = ("robot", "s3cret")
 BASIC = "Basic " + base64.b64encode(b"robot:s3cret").decode()
 DATA = b"0123456789" * 100
+TEXT = "x" * 250 + '"https://s3/x?sig=s3cret": ' + "y" * 5000
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 
 
@@ -247,6 +249,16 @@ def test_a_kind_and_a_manifest_of_any_length_are_bounded(server, registry, tmp_p
     with pytest.raises(RegistryFailed) as raised:
         registry.read(image(own.address), "v1", None, is_manifest=True)
     assert raised.value.reason is Reason.BAD_MANIFEST
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [CallFailed(Reason.PULL_FAILED, "UNKNOWN", TEXT), RegistryFailed(Reason.PULL_FAILED, TEXT)],
+)
+def test_what_goes_to_the_log_is_bounded_and_holds_no_signed_address(failed):
+    for text in (failed.detail, str(failed)):
+        assert len(text) <= 320
+        assert "s3cret" not in text
 
 
 @pytest.mark.parametrize("said", ["sha256:" + "0" * 64, "sha256:short", "sha512:" + "0" * 128, "x" * 5000, ""])
