@@ -259,18 +259,21 @@ def bytes_needed(candidate: Candidate, limits: Limits) -> int:
 
 
 def unpinned(records: Mapping[str, ImageRecord], candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the names that we pinned and nobody asks to be pinned any more; pins of others are theirs."""
+    """Return the names that we pinned and nobody asks to be pinned any more; pins of others are theirs.
+
+    What is not resolved keeps the pin of its own name alone.
+    """
     asked = {
         digest
         for candidate in candidates
         if candidate.wanted.pin and isinstance(candidate.image, Image)
         for digest in (candidate.image.root.digest, candidate.image.manifest.digest)
     }
-    is_known = all(candidate.image is not None for candidate in candidates if candidate.wanted.pin)
+    unresolved = {candidate.key for candidate in candidates if candidate.wanted.pin and candidate.image is None}
     return tuple(
         sorted(
             name
             for name, record in records.items()
-            if is_known and OWN_PIN_LABEL in record.labels and record.digest not in asked
+            if OWN_PIN_LABEL in record.labels and record.digest not in asked and name not in unresolved
         )
     )

@@ -251,6 +251,14 @@ def test_pins_are_set_and_only_our_own_are_taken_away():
     assert warmplan.unpinned(records, (visible("a", pin=True),)) == ("ours",)
 
 
+@pytest.mark.parametrize("reason", [None, Reason.NOT_FOUND])
+def test_what_is_never_resolved_keeps_no_pin_but_that_of_its_own_name(reason):
+    label = {warmplan.OWN_PIN_LABEL: "true"}
+    names = ("r.io/typo:1", "r.io/withdrawn:1")
+    records = {name: ImageRecord(digest="sha256:old", labels=label) for name in names}
+    assert warmplan.unpinned(records, (unresolved("typo", reason, pin=True),)) == ("r.io/withdrawn:1",)
+
+
 def test_auto_is_shadow_where_credentials_were_needed():
     assert candidate("a", mode=Mode.AUTO).hold is Hold.VISIBLE
     assert candidate("a", mode=Mode.AUTO, took_credentials=True).hold is Hold.SHADOW
