@@ -6,6 +6,8 @@ never a place possible or not (design.md section 11).
 
 import dataclasses
 
+from muster.model import codec
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
@@ -53,10 +55,17 @@ class Answers:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """Of a pull secret."""
+    """Of a pull secret, for one registry."""
 
     username: str
-    password: str = dataclasses.field(repr=False)
+    password: str = codec.secret()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PullSecret:
+    version: str
+    """Another one whenever the secret is written."""
+    credential: Credential
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +75,9 @@ class WarmImage:
     reference: str
     """With digest."""
     platform: str = ""
+    secret: str = ""
+    """Version of the pull secret that may open it; empty: there is none."""
+    credential: Credential | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,11 @@ def feed_only(default: T) -> T:
     return field  # type: ignore[no-any-return]
 
 
+def secret() -> Any:
+    """Declare a text that the feed carries, and that neither JSON nor a repr shows."""
+    return dataclasses.field(default="", repr=False, metadata={_MARK: Mark(feed_only=True)})
+
+
 EMPTY: Mapping[str, Any] = types.MappingProxyType({})
 
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from muster.pb.muster.v1 import warmth_pb2 as muster_dot_v1_dot_warmth__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmuster/warmer/v1/warmer.proto\x12\x10muster.warmer.v1\x1a\x16muster/v1/warmth.proto\"\x0e\n\x0cWatchRequest\"6\n\rWatchResponse\x12%\n\x06warmth\x18\x01 \x01(\x0b\x32\x15.muster.v1.NodeWarmth\"K\n\x0bTellRequest\x12%\n\x05hints\x18\x01 \x03(\x0b\x32\x16.muster.warmer.v1.Hint\x12\x15\n\rstarting_pods\x18\x02 \x01(\r\"+\n\x04Hint\x12\x11\n\treference\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\"\x0e\n\x0cTellResponse\"f\n\x0eResolveRequest\x12\x11\n\treference\x18\x01 \x01(\t\x12\x32\n\ncredential\x18\x02 \x01(\x0b\x32\x19.muster.v1.PullCredentialH\x00\x88\x01\x01\x42\r\n\x0b_credential\"}\n\x0fResolveResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x13\n\x0b\x62ytes_total\x18\x04 \x01(\x03\x12%\n\x06layers\x18\x05 \x03(\x0b\x32\x15.muster.v1.ImageLayer2\xf2\x01\n\rWarmerService\x12J\n\x05Watch\x12\x1e.muster.warmer.v1.WatchRequest\x1a\x1f.muster.warmer.v1.WatchResponse0\x01\x12\x45\n\x04Tell\x12\x1d.muster.warmer.v1.TellRequest\x1a\x1e.muster.warmer.v1.TellResponse\x12N\n\x07Resolve\x12 .muster.warmer.v1.ResolveRequest\x1a!.muster.warmer.v1.ResolveResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dmuster/warmer/v1/warmer.proto\x12\x10muster.warmer.v1\x1a\x16muster/v1/warmth.proto\"\x0e\n\x0cWatchRequest\"6\n\rWatchResponse\x12%\n\x06warmth\x18\x01 \x01(\x0b\x32\x15.muster.v1.NodeWarmth\"K\n\x0bTellRequest\x12%\n\x05hints\x18\x01 \x03(\x0b\x32\x16.muster.warmer.v1.Hint\x12\x15\n\rstarting_pods\x18\x02 \x01(\r\"~\n\x04Hint\x12\x11\n\treference\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x0e\n\x06secret\x18\x03 \x01(\t\x12\x32\n\ncredential\x18\x04 \x01(\x0b\x32\x19.muster.v1.PullCredentialH\x00\x88\x01\x01\x42\r\n\x0b_credential\"\x0e\n\x0cTellResponse\"f\n\x0eResolveRequest\x12\x11\n\treference\x18\x01 \x01(\t\x12\x32\n\ncredential\x18\x02 \x01(\x0b\x32\x19.muster.v1.PullCredentialH\x00\x88\x01\x01\x42\r\n\x0b_credential\"}\n\x0fResolveResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x13\n\x0b\x62ytes_total\x18\x04 \x01(\x03\x12%\n\x06layers\x18\x05 \x03(\x0b\x32\x15.muster.v1.ImageLayer2\xf2\x01\n\rWarmerService\x12J\n\x05Watch\x12\x1e.muster.warmer.v1.WatchRequest\x1a\x1f.muster.warmer.v1.WatchResponse0\x01\x12\x45\n\x04Tell\x12\x1d.muster.warmer.v1.TellRequest\x1a\x1e.muster.warmer.v1.TellResponse\x12N\n\x07Resolve\x12 .muster.warmer.v1.ResolveRequest\x1a!.muster.warmer.v1.ResolveResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,13 +39,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TELLREQUEST']._serialized_start=147
   _globals['_TELLREQUEST']._serialized_end=222
   _globals['_HINT']._serialized_start=224
-  _globals['_HINT']._serialized_end=267
-  _globals['_TELLRESPONSE']._serialized_start=269
-  _globals['_TELLRESPONSE']._serialized_end=283
-  _globals['_RESOLVEREQUEST']._serialized_start=285
-  _globals['_RESOLVEREQUEST']._serialized_end=387
-  _globals['_RESOLVERESPONSE']._serialized_start=389
-  _globals['_RESOLVERESPONSE']._serialized_end=514
-  _globals['_WARMERSERVICE']._serialized_start=517
-  _globals['_WARMERSERVICE']._serialized_end=759
+  _globals['_HINT']._serialized_end=350
+  _globals['_TELLRESPONSE']._serialized_start=352
+  _globals['_TELLRESPONSE']._serialized_end=366
+  _globals['_RESOLVEREQUEST']._serialized_start=368
+  _globals['_RESOLVEREQUEST']._serialized_end=470
+  _globals['_RESOLVERESPONSE']._serialized_start=472
+  _globals['_RESOLVERESPONSE']._serialized_end=597
+  _globals['_WARMERSERVICE']._serialized_start=600
+  _globals['_WARMERSERVICE']._serialized_end=842
 # @@protoc_insertion_point(module_scope)

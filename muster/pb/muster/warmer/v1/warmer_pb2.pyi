@@ -86,21 +86,33 @@ class Hint(_message.Message):
 
     REFERENCE_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
     reference: _builtins.str
     """With digest."""
     platform: _builtins.str
     """os/architecture; empty: the node's own."""
+    secret: _builtins.str
+    """Version of the pull secret that may open it; empty: there is none. A warmer that needs it and has it not says SecretMissing."""
+    @_builtins.property
+    def credential(self) -> _warmth_pb2.PullCredential:
+        """Of that secret; said once."""
+
     def __init__(
         self,
         *,
         reference: _builtins.str = ...,
         platform: _builtins.str = ...,
+        secret: _builtins.str = ...,
+        credential: _warmth_pb2.PullCredential | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["platform", b"platform", "reference", b"reference"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_credential", b"_credential", "credential", b"credential", "platform", b"platform", "reference", b"reference", "secret", b"secret"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__credential: _TypeAlias = _typing.Literal["credential"]  # noqa: Y015
+    _WhichOneofArgType__credential: _TypeAlias = _typing.Literal["_credential", b"_credential"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__credential) -> _WhichOneofReturnType__credential | None: ...
 
 Global___Hint: _TypeAlias = Hint  # noqa: Y015
 
