@@ -4,7 +4,7 @@ In: the book of the present term, views, answers of warmers. Out: a WarmList to 
 another than the last.
 
 Invariants: only a leader tells, under its term; a node that is told nothing more is told so, with an empty list. A pull
-secret is in the list of the one node that is asked, while it is asked; who leads no more keeps none.
+secret is told once (core/showing.py); who leads no more keeps none.
 
 Not here: any rule (core/readiness.py, likely.py, hints.py).
 """
@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from admitter.core import hints, readiness
+from admitter.core import hints, readiness, showing
 from admitter.core.book import Book
 from admitter.core.hints import Known
 from admitter.core.readiness import Readiness
@@ -75,7 +75,7 @@ class WarmLoop:
         self._news = asyncio.Event()
         self._hints = hints.NOTHING
         self._hinted_at = self._pulled_at = float("-inf")
-        self._sent: dict[str, WarmList] = {}
+        self._sent: dict[str, showing.Sent] = {}
         self._term = 0
         images.note = self._news.set
 
@@ -134,7 +134,7 @@ class WarmLoop:
         for each in found:
             for name in readiness.names(each.gang):
                 self._images.ask(each.gang.namespace, name, each.nodes, now, fresh_seconds=TAG_SECONDS)
-        known = Known(starts=self._images.starts, is_verified=self._verifier.passes)
+        known = Known(starts=self._images.starts, is_verified=self._verifier.passes, secrets=self._images.secrets)
         before = self._hints
         self._hints = hints.plan(found, before, known, self._policy.images, now)
         if self._hints.images != before.images:
@@ -150,9 +150,10 @@ class WarmLoop:
                 images=self._hints.images.get(node, ()),
                 questions=questions.get(node, ()),
             )
-            if self._sent.get(node) != wanted:
-                self._sent[node] = wanted
-                self._feed.send_warm(node, wanted)
+            before = self._sent.get(node, showing.NOTHING)
+            self._sent[node], message = showing.show(wanted, before, state.warmth, self._images.secrets, now)
+            if message is not None:
+                self._feed.send_warm(node, message)
 
 
 def _wanted_secrets(gangs: Iterable[Gang]) -> dict[str, frozenset[str]]:

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from admitter.core import imagename
-from admitter.core.readiness import names
+from admitter.core.readiness import Secrets, names
 from admitter.core.starting import Starts
 from admitter.model.content import Answer, ImagePolicy, WarmImage
 from admitter.model.gang import Gang
@@ -58,6 +58,7 @@ class Known:
     starts: Starts
     is_verified: Callable[[str], bool]
     """Of a name with digest."""
+    secrets: Secrets = codec.mapping()
 
 
 NOTHING = Hints()
@@ -97,16 +98,22 @@ def _wishes(likely: Likely, known: Known, policy: ImagePolicy) -> list[_Wish]:
                 continue
             reference = imagename.at(name, answer.digest)
             if known.is_verified(reference):
+                secret = known.secrets.get((likely.gang.namespace, imagename.host(name)))
+                image = WarmImage(reference=reference, secret=secret.version if secret is not None else "")
                 found.append(
                     _Wish(
                         namespace=likely.gang.namespace,
                         node=node,
-                        image=WarmImage(reference=reference),
+                        image=image,
                         missing=lacks.get(name, 0),
                         total=_total(answer),
                     )
                 )
     return found
+
+
+def _openable(first: WarmImage, other: WarmImage) -> WarmImage:
+    return first if first.secret else other
 
 
 def _total(answer: Answer) -> int:
@@ -149,11 +156,12 @@ class _Turn:
             self._pulling.add(wish.node)
 
     def ordered(self, wishes: Sequence[_Wish]) -> dict[str, tuple[WarmImage, ...]]:
-        """Return what was taken by node, in the queue's order."""
+        """Return what was taken by node, in the queue's order; with a secret if any of those who want it has one."""
         found: dict[str, dict[str, WarmImage]] = {}
         for wish in wishes:
             if (wish.node, wish.image.reference) in self._taken:
-                found.setdefault(wish.node, {}).setdefault(wish.image.reference, wish.image)
+                mine = found.setdefault(wish.node, {})
+                mine[wish.image.reference] = _openable(mine.get(wish.image.reference, wish.image), wish.image)
         return {node: tuple(images.values()) for node, images in sorted(found.items())}
 
     def spent(self) -> tuple[Spent, ...]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from admitter.core import imagename
 from admitter.core.starting import Starts
-from admitter.model.content import Answer, Content, Credential, ImagePolicy, Question
+from admitter.model.content import Answer, Content, ImagePolicy, PullSecret, Question
 from admitter.model.decision import Explanation, Grant
 from admitter.model.gang import Gang
 from admitter.model.nodecapacity import ClusterView
@@ -35,7 +35,7 @@ _MAX_KNOWN = 4096
 _HOLD_REMEMBERED_SECONDS = 600.0
 """As long as a withdrawn gang's place in the queue."""
 
-Secrets = Mapping[tuple[str, str], Credential]
+Secrets = Mapping[tuple[str, str], PullSecret]
 """Namespace and registry -> what a readable pull secret holds for it."""
 
 
@@ -179,7 +179,8 @@ class Readiness:
             node = next((node for node in nodes if self._can_ask(node)), "")
             if node:
                 self._last_id += 1
-                credential = self.secrets.get((namespace, imagename.host(name)))
+                secret = self.secrets.get((namespace, imagename.host(name)))
+                credential = secret.credential if secret is not None else None
                 question = Question(id=self._last_id, reference=name, credential=credential)
                 self.note()
                 self._asked[key] = _Asked(question=question, node=node, namespace=namespace, at=now)

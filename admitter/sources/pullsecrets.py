@@ -1,6 +1,6 @@
 """Read pull secrets of waiting pods, those that a RoleBinding lets us read.
 
-In: names of secrets by namespace, as pods name them. Out: by namespace and registry, what a secret holds.
+In: names of secrets by namespace, as pods name them. Out: by namespace and registry, what a secret holds, and its version.
 
 Invariants: only secrets that a waiting pod names are asked for, one by one, never listed. What is read lives in memory for
 `SECONDS` at most beyond the last pod that names it, and is never logged. One that may not be read is as good as none. What
@@ -19,7 +19,7 @@ from lightkube.resources import core_v1
 
 from admitter.core import imagename, turns
 from admitter.core.readiness import Secrets
-from admitter.model.content import Credential
+from admitter.model.content import Credential, PullSecret
 from admitter.sources import apiclient
 
 _LOG = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class PullSecrets:
 
     def __init__(self, client: Any, monotonic: Callable[[], float]) -> None:
         self._client, self._monotonic = client, monotonic
-        self._known: dict[tuple[str, str], tuple[Mapping[str, Credential], float]] = {}
+        self._known: dict[tuple[str, str], tuple[Mapping[str, PullSecret], float]] = {}
         """Namespace and name -> by registry, and when it was read."""
         self._wanted: frozenset[tuple[str, str]] = frozenset()
         self._news = asyncio.Event()
@@ -50,10 +50,10 @@ class PullSecrets:
         self._known = {key: found for key, found in self._known.items() if key in self._wanted}
         if self._due():
             self._news.set()
-        found: dict[tuple[str, str], Credential] = {}
+        found: dict[tuple[str, str], PullSecret] = {}
         for key in named:
-            for host, credential in self._known.get(key, ({}, 0.0))[0].items():
-                found.setdefault((key[0], host), credential)
+            for host, secret in self._known.get(key, ({}, 0.0))[0].items():
+                found.setdefault((key[0], host), secret)
         return found
 
     async def run(self) -> None:
@@ -68,14 +68,16 @@ class PullSecrets:
         now = self._monotonic()
         return sorted(key for key in self._wanted if key not in self._known or now - self._known[key][1] > SECONDS)
 
-    async def _read(self, namespace: str, name: str) -> Mapping[str, Credential]:
+    async def _read(self, namespace: str, name: str) -> Mapping[str, PullSecret]:
         try:
             secret = await self._client.get(core_v1.Secret, name, namespace=namespace)
         except apiclient.Failed as error:
             # The text of an error names the object, never its content.
             _LOG.info("a pull secret is not used", namespace=namespace, name=name, why=type(error).__name__)
             return {}
-        return credentials((secret.data or {}).get(_KEY, ""))
+        version = f"{secret.metadata.uid}/{secret.metadata.resourceVersion}"
+        found = credentials((secret.data or {}).get(_KEY, ""))
+        return {host: PullSecret(version=version, credential=credential) for host, credential in found.items()}
 
 
 def credentials(encoded: str) -> Mapping[str, Credential]:

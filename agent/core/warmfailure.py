@@ -60,6 +60,7 @@ _SLOW = Retry(first=600, longest=3600)
 RETRIES: Mapping[Reason, Retry] = {
     Reason.NOT_FOUND: _SLOW,
     Reason.UNAUTHORIZED: _SLOW,  # and at once when the credential changes
+    Reason.SECRET_MISSING: _SLOW,  # and at once when it comes
     Reason.TOO_MANY_REQUESTS: Retry(first=60, longest=1800, is_of_host=True),
     Reason.REGISTRY_UNREACHABLE: Retry(first=5, longest=600, is_of_host=True),
     Reason.STALLED: _QUICK,

@@ -42,6 +42,7 @@ _UNANSWERED = frozenset(
         Reason.TOO_MANY_REQUESTS,
         Reason.HOST_HELD,
         Reason.RUNTIME_AWAY,
+        Reason.SECRET_MISSING,
     )
 )
 """A registry, or containerd, has not said yet what an image is; whatever else failed is an answer."""
@@ -60,6 +61,8 @@ class Candidate:
     warmth: Warmth | None = None
     failure: Failure | None = None
     took_credentials: bool = False
+    lacks_secret: bool = False
+    """A pod's pull secret opened it, and is not here any more."""
 
     @property
     def key(self) -> str:
@@ -72,7 +75,7 @@ class Candidate:
 
     @property
     def hold(self) -> Hold:
-        """How it is to be held."""
+        """How it is to be held; what a pod's secret opens is a hint, and those are AUTO."""
         if self.wanted.mode is Mode.AUTO:
             return Hold.SHADOW if self.took_credentials else Hold.VISIBLE
         return Hold.SHADOW if self.wanted.mode is Mode.SHADOW else Hold.VISIBLE
@@ -199,6 +202,9 @@ def _wait(candidate: Candidate, host_holds: Mapping[str, float], busy: str, now:
     if candidate.warmth is not None and candidate.warmth.problem:
         # A pull finds everything there; only the snapshotter can mend its mount.
         return Refused(reason=Reason.LAZY_BROKEN, detail=candidate.warmth.problem)
+    if candidate.lacks_secret:
+        reason = Reason.SECRET_MISSING if candidate.wanted.secret else Reason.UNAUTHORIZED
+        return Refused(reason=reason, detail="what opens it is the pull secret of a pod, which is not here")
     if failure is not None and failure.retry_at > now:
         return Refused(reason=failure.reason, detail=failure.detail)
     if host_holds.get(host, now) > now:

@@ -20,6 +20,8 @@ class Reason(enum.StrEnum):
 
     NOT_FOUND = "NotFound"
     UNAUTHORIZED = "Unauthorized"
+    SECRET_MISSING = "SecretMissing"  # noqa: S105 -- a reason
+    """A pod's pull secret may open it, and has not been told yet."""
     TOO_MANY_REQUESTS = "TooManyRequests"
     REGISTRY_UNREACHABLE = "RegistryUnreachable"
     STALLED = "Stalled"
@@ -225,6 +227,8 @@ class Wanted:
     is_hint: bool = False
     is_habit: bool = False
     """Nobody asked for it: containers of this node were started from it."""
+    secret: str = ""
+    """Version of the pod's pull secret that may open a hint (podsecrets.py); empty: there is none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

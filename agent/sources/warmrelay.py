@@ -3,8 +3,8 @@
 In: WarmLists of the obeyed admitter, the node's pods. Out: `Tell` and `Resolve` calls; answers for the feed.
 
 Invariants: the newest list replaces the one before, so that what the admitter takes back is given up. A warmer that was
-away is told anew, and at least every `REPEAT_SECONDS`: it forgets at each start. A question is asked once; its answer goes to whoever is obeyed then.
-Credentials are passed on and kept nowhere but in the newest list.
+away is told anew, and at least every `REPEAT_SECONDS`: it forgets at each start. A question is asked once; its answer goes
+to whoever is obeyed then. A credential is passed on once, heard or not, and not kept: a warmer says what it misses.
 
 Not here: who is obeyed (publish/feed.py), what a warmer may follow (warmer/serve.py).
 """
@@ -16,6 +16,7 @@ from typing import Protocol
 
 import structlog
 
+from agent.sources import warmer
 from muster.model import kube
 from muster.model.reading import Known, Reading, Unknown
 from muster.pb.muster.v1 import feed_pb2
@@ -25,7 +26,7 @@ _LOG = structlog.get_logger(__name__)
 
 REPEAT_SECONDS = 10.0
 MAX_ASKED = 256
-"""Ids remembered, and questions under way at once."""
+"""Questions under way at once."""
 
 LONGEST_START_SECONDS = 600.0
 """A pod that we have seen starting for so long is stuck, with a volume that is missing for one; a pull of its own the warmer hears
@@ -47,20 +48,20 @@ class WarmRelay:
 
     def __init__(
         self,
-        warmer: Warmer,
+        teller: Warmer,
         answer: Callable[[feed_pb2.ImageAnswer], None],
         pods: Callable[[], Reading[tuple[kube.Pod, ...]]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`pods` are the node's as the slice stands now: Unknown once it is too old."""
-        self._warmer, self._answer, self._pods, self._monotonic = warmer, answer, pods, monotonic
+        self._warmer, self._answer, self._pods, self._monotonic = teller, answer, pods, monotonic
         self._list = feed_pb2.WarmList()
         self._starting = 0
         self._seen_at: dict[str, float] = {}
         """Uid of each pod that is starting -> when it was first seen so."""
         self._news = asyncio.Event()
-        self._asked: dict[tuple[int, int], None] = {}
-        """Term and id of questions that were asked, oldest first."""
+        self._asked: frozenset[tuple[int, int]] = frozenset()
+        """Term and id of the newest list's questions, once they were asked."""
         self._asking: set[asyncio.Task[None]] = set()
         self._is_away = False
 
@@ -107,29 +108,34 @@ class WarmRelay:
         self._starting = self._count_starting()
         request = warmer_pb2.TellRequest(starting_pods=self._starting)
         for image in self._list.images:
-            request.hints.add(reference=image.reference, platform=image.platform)
+            hint = request.hints.add(reference=image.reference, platform=image.platform, secret=image.secret)
+            if image.HasField("credential"):
+                hint.credential.CopyFrom(image.credential)
+                image.ClearField("credential")
         return request
 
     def _ask(self) -> None:
-        for question in self._list.questions:
-            key = (self._list.term, question.id)
-            if key in self._asked or len(self._asking) >= MAX_ASKED:
+        questions = {(self._list.term, question.id): question for question in self._list.questions}
+        for question in (each for key, each in questions.items() if key not in self._asked):
+            request = warmer_pb2.ResolveRequest(reference=question.reference)
+            if question.HasField("credential"):
+                request.credential.CopyFrom(question.credential)
+                question.ClearField("credential")
+            if len(self._asking) >= MAX_ASKED:
+                # Later it would be asked without its credential, and the answer be taken for one with it.
+                said = f"{MAX_ASKED} other questions are open"
+                self._answer(feed_pb2.ImageAnswer(id=question.id, reason=warmer.UNAVAILABLE, detail=said))
                 continue
-            self._asked[key] = None
-            while len(self._asked) > MAX_ASKED:
-                del self._asked[next(iter(self._asked))]
-            task = asyncio.create_task(self._resolve(question))
+            task = asyncio.create_task(self._resolve(question.id, request))
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
+        self._asked = frozenset(questions)
 
-    async def _resolve(self, question: feed_pb2.ImageQuestion) -> None:
-        request = warmer_pb2.ResolveRequest(reference=question.reference)
-        if question.HasField("credential"):
-            request.credential.CopyFrom(question.credential)
+    async def _resolve(self, number: int, request: warmer_pb2.ResolveRequest) -> None:
         found = await self._warmer.resolve(request)
         self._answer(
             feed_pb2.ImageAnswer(
-                id=question.id,
+                id=number,
                 digest=found.digest,
                 reason=found.reason,
                 detail=found.detail,

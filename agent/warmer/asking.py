@@ -53,11 +53,16 @@ class Asking:
         for reference in references:
             if self._estate.host_holds.get(reference.host, 0.0) > self._clock.monotonic():
                 return
+            secrets = self._estate.secrets
             try:
-                self._estate.resolved(reference, await self._resolver.resolve(reference, facts, self._clock.utc()))
+                shown = secrets.of(reference)
+                found = await self._resolver.resolve(reference, facts, self._clock.utc(), shown)
+                self._estate.resolved(reference, found)
             except (RegistryFailed, CallFailed) as error:
                 after = error.retry_after if isinstance(error, RegistryFailed) else 0.0
-                self._estate.failed(reference, error.reason, error.detail, after)
+                is_missing = error.reason in resolve.WITHOUT_PROOF and secrets.lacks(reference)
+                reason = Reason.SECRET_MISSING if is_missing else error.reason
+                self._estate.failed(reference, reason, error.detail, after)
                 _log.warning("%s was not resolved: %s", reference, error)
             except Exception as error:  # noqa: BLE001 -- one registry's answer must not end the others' images
                 self._estate.failed(reference, Reason.PULL_FAILED, repr(error))

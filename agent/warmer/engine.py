@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Awaitable
+from collections.abc import Mapping
 
 from agent.core import warmplan, warmth, warmyield
 from agent.core.warmplan import Candidate, Plan
@@ -28,6 +28,7 @@ from agent.warmer.journal import Journal
 from agent.warmer.keeping import Keeper
 from agent.warmer.registry import Credentials, RegistryFailed
 from muster.clock import Clock
+from muster.model import codec
 from muster.model import warmth as told
 from muster.model.warmth import Hold, Level, NodeWarmth, PullState
 
@@ -84,10 +85,9 @@ class Engine:
         """Have a look soon: something is new."""
         self._wake.set()
 
-    def hint(self, wanted: tuple[Wanted, ...]) -> None:
-        """Take what the admitter wants: it replaces what it wanted before."""
-        if wanted != self._estate.hinted:
-            self._estate.hinted = wanted
+    def hint(self, wanted: tuple[Wanted, ...], shown: Mapping[str, Credentials] = codec.EMPTY) -> None:
+        """Take what the admitter wants, with the pull secrets that it shows, by reference."""
+        if self._estate.hint(wanted, shown):
             self._wake.set()
 
     async def resolve(self, reference: Reference, shown: Credentials | None = None) -> resolve.Resolution | Failure:
@@ -244,8 +244,9 @@ class Engine:
         ]
         name = ours[0].id if ours else self._keeper.new_name(candidate.image)
 
-        def ask() -> Awaitable[Credentials | None]:
-            return self._resolver.credentials(candidate.wanted.reference, are_needed=candidate.took_credentials)
+        async def ask() -> Credentials | None:
+            reference, are_needed = candidate.wanted.reference, candidate.took_credentials
+            return self._estate.opener(reference) or await self._resolver.credentials(reference, are_needed=are_needed)
 
         job = pull.Pull(
             self._ways, candidate, ask, name, self._keeper.expires_at(), has_transfer=self._abilities.has_transfer

@@ -8,7 +8,7 @@ good an answer as a registry's for how warm it is.
 
 import datetime
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from agent.core import warmfailure, warmreport, warmth
 from agent.core.warmplan import Candidate, Plan
@@ -28,6 +28,8 @@ from agent.model.warm import (
 from agent.warmer import abilities
 from agent.warmer.client import Client
 from agent.warmer.config import WarmerConfig
+from agent.warmer.podsecrets import PodSecrets
+from agent.warmer.registry import Credentials
 from agent.warmer.resolve import Resolution
 from agent.warmer.survey import Survey
 from muster.model.reading import Known, Unknown
@@ -35,6 +37,8 @@ from muster.model.warmth import ImageStore, NodeWarmth, PullState, TagObservatio
 
 MAX_HELD = 256
 """Hosts that said when they want to be asked again; a tenant can name as many as it likes."""
+_REFUSED = frozenset({Reason.NOT_FOUND, Reason.UNAUTHORIZED, Reason.SECRET_MISSING})
+"""Another credential may be answered otherwise."""
 _STEP = 64 * 1024 * 1024
 """Free bytes are told in steps, or a node at rest would never be at rest."""
 
@@ -60,6 +64,7 @@ class Estate:
         self._due: dict[str, float] = {}
         self._failures: dict[str, Failure] = {}
         self.host_holds: dict[str, float] = {}
+        self.secrets = PodSecrets(monotonic)
         self.abilities = abilities.Abilities()
         self.leaked_bytes = 0
         self.rates: dict[PullState, float] = {}
@@ -69,6 +74,21 @@ class Estate:
     def wanted(self) -> tuple[Wanted, ...]:
         """The operator's images, then the admitter's, then the node's own; each once."""
         return tuple(_unique((*self.listed, *self.hinted, *self.habits)))
+
+    def hint(self, wanted: tuple[Wanted, ...], shown: Mapping[str, Credentials]) -> bool:
+        """Take what the admitter wants, in place of what it wanted before; return whether anything is new.
+
+        What another secret may open, or a secret that has come, is asked for again at once.
+        """
+        is_news, self.hinted = wanted != self.hinted, wanted
+        listed = {str(each.reference) for each in self.listed}
+        hinted = {str(each.reference): each.secret for each in wanted}
+        changed = self.secrets.promise({key: version for key, version in hinted.items() if key not in listed})
+        changed |= {key for key, credentials in shown.items() if self.secrets.keep(key, credentials)}
+        for key in changed:
+            if key in self._failures and self._failures[key].reason in _REFUSED:
+                del self._failures[key]
+        return is_news or bool(changed)
 
     def due(self) -> tuple[Reference, ...]:
         """Return the references to ask a registry about now."""
@@ -87,7 +107,7 @@ class Estate:
         before = self._resolutions.get(key)
         if before is None or before.root.digest != resolution.root.digest:
             self._failures.pop(key, None)
-        elif key in self._failures and self._failures[key].reason in {Reason.NOT_FOUND, Reason.UNAUTHORIZED}:
+        elif key in self._failures and self._failures[key].reason in _REFUSED:
             del self._failures[key]
         self._resolutions[key] = resolution
         wait = self._config.tag_seconds * (1 + self._jitter() / 2)
@@ -152,6 +172,7 @@ class Estate:
             if image is None and key in facts.records:
                 here = await self._survey.image(_bare(facts.records[key].digest), facts)
                 image = here if isinstance(here, Image) else None
+            is_opened = resolution is not None and resolution.took_shown
             found.append(
                 Candidate(
                     wanted=wanted,
@@ -159,9 +180,16 @@ class Estate:
                     warmth=warmth.assess(image, facts) if isinstance(image, Image) else None,
                     failure=self._failures.get(key),
                     took_credentials=resolution is not None and resolution.took_credentials,
+                    lacks_secret=is_opened and self.secrets.of(wanted.reference) is None,
                 )
             )
+        self.secrets.settle(each.key for each in found if not each.is_warm)
         return tuple(found)
+
+    def opener(self, reference: Reference) -> Credentials | None:
+        """Return the pod's secret that opened an image."""
+        resolution = self._resolutions.get(str(reference))
+        return self.secrets.of(reference) if resolution is not None and resolution.took_shown else None
 
     async def report(
         self,

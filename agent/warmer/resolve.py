@@ -25,7 +25,7 @@ T = TypeVar("T")
 _PARSING = threading.Lock()
 """Held while JSON from outside is read: a megabyte takes 25 while it is, so that it is one at a time."""
 
-_WITHOUT_PROOF = frozenset({Reason.UNAUTHORIZED, Reason.NOT_FOUND})
+WITHOUT_PROOF = frozenset({Reason.UNAUTHORIZED, Reason.NOT_FOUND})
 """Registries say either to somebody who may not see a repository."""
 
 
@@ -42,6 +42,8 @@ class Resolution:
     root: Descriptor
     image: Image | Refused
     took_credentials: bool
+    took_shown: bool
+    """A pod's own, not the node's."""
     observed_at: datetime.datetime
 
 
@@ -72,7 +74,7 @@ class Resolver:
         try:
             root, credentials = await self._root(reference, None), None
         except RegistryFailed as error:
-            if error.reason not in _WITHOUT_PROOF:
+            if error.reason not in WITHOUT_PROOF:
                 raise
             root, credentials = await self._with_proof(reference, shown, error)
         image: Image | Refused = await self._survey.image(root, facts, is_kept=self._is_kept)
@@ -80,7 +82,13 @@ class Resolver:
             image = await self._in_thread(self._read, reference, root, credentials)
             if self._is_kept and isinstance(image, Image):
                 self._survey.remember(image)
-        return Resolution(root=root, image=image, took_credentials=credentials is not None, observed_at=now)
+        return Resolution(
+            root=root,
+            image=image,
+            took_credentials=credentials is not None,
+            took_shown=credentials is not None and credentials is shown,
+            observed_at=now,
+        )
 
     async def credentials(self, reference: Reference, *, are_needed: bool) -> Credentials | None:
         """Return what a pull of this reference is to prove itself with."""
@@ -95,7 +103,7 @@ class Resolver:
             try:
                 return await self._root(reference, credentials), credentials
             except RegistryFailed as error:
-                if error.reason not in _WITHOUT_PROOF:
+                if error.reason not in WITHOUT_PROOF:
                     raise
                 refusal = error
         raise refusal

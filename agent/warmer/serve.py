@@ -53,16 +53,16 @@ class WarmerService(warmer_pb2_grpc.WarmerServiceServicer):
         So are those beyond MAX_HINTS, the least likely ones: pulls stand back for starting pods whatever the list is like.
         """
         self._engine.busy.starting(request.starting_pods)
-        found = [warmref.parse(hint.reference) for hint in request.hints[:MAX_HINTS]]
-        self._engine.hint(
-            tuple(
-                Wanted(reference=reference, is_hint=True)
-                for reference in found
-                if not isinstance(reference, Refused)
-                and reference.digest
-                and reference.host in self._config.hint_registries
-            )
-        )
+        wanted, shown = [], {}
+        for hint in request.hints[:MAX_HINTS]:
+            reference = warmref.parse(hint.reference)
+            if isinstance(reference, Refused) or not reference.digest:
+                continue
+            if reference.host in self._config.hint_registries:
+                wanted.append(Wanted(reference=reference, is_hint=True, secret=hint.secret))
+                if hint.HasField("credential"):
+                    shown[str(reference)] = (hint.credential.username, hint.credential.password)
+        self._engine.hint(tuple(wanted), shown)
         return warmer_pb2.TellResponse()
 
     async def Resolve(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002

@@ -1,16 +1,19 @@
 """Who is told what to have ready, how often that is planned, and what is left when another admitter leads."""
 
+import dataclasses
+
 import pytest
 
 from admitter import warmloop
 from admitter.core.book import Book
+from admitter.core.hints import Likely
 from admitter.core.readiness import Readiness
-from admitter.model.content import Answer, Content, Credential, ImagePolicy
+from admitter.model.content import Answer, Content, Credential, ImagePolicy, PullSecret
 from admitter.model.decision import Policy
 from admitter.model.record import Terms
 from admitter.sources.verify import Verifier
 from tests.admitter.clusters import a_gang, a_view
-from tests.admitter.core.test_starting import DIGEST, MIB, NAME, node_warmth, wanting, warmed
+from tests.admitter.core.test_starting import DIGEST, MIB, NAME, image, node_warmth, wanting, warmed
 
 IMAGES = ImagePolicy(registries=frozenset({"r.example"}))
 GANG = wanting(a_gang(count=8), Content(images=(NAME,), pull_secrets=("regcred",)))
@@ -21,6 +24,7 @@ class World:
 
     def __init__(self):
         self.now, self.leads, self.plans, self.wanted, self.sent = 1000.0, True, 0, [], {}
+        self.warmth = node_warmth()
         policy = Policy(images=IMAGES)
         self.images = Readiness(IMAGES)
         terms = Terms(
@@ -45,14 +49,15 @@ class World:
         return self.leads
 
     def view(self):
-        return warmed(a_view(("n1", 8)), n1=node_warmth())
+        return warmed(a_view(("n1", 8)), n1=self.warmth)
 
     def send_warm(self, node, wanted):
         self.sent[node] = wanted
 
     def want(self, wanted):
         self.wanted.append(dict(wanted))
-        return {("team-a", "r.example"): Credential(username="u", password="p")} if wanted else {}
+        credential = Credential(username="u", password="p")
+        return {("team-a", "r.example"): PullSecret(version="s/1", credential=credential)} if wanted else {}
 
     def answer(self):
         """The node answers whatever it is asked."""
@@ -94,3 +99,19 @@ def test_who_leads_no_more_keeps_no_secret(world):
     assert world.wanted[-1] == {}
     assert not world.images.secrets
     assert not world.images.questions(world.now)
+
+
+def test_the_secret_of_a_hinted_image_goes_to_the_node_that_lacks_it_once(world, monkeypatch):
+    monkeypatch.setattr(world.book, "likely", lambda _: (Likely(gang=GANG, nodes=("n1",)),))
+    world.loop.look_once()
+    world.answer()
+    world.now += warmloop.HINT_SECONDS
+    world.loop.look_once()
+    (hint,) = world.sent["n1"].images
+    assert (hint.secret, hint.credential) == ("s/1", None)
+    world.warmth = node_warmth(dataclasses.replace(image(), reference=hint.reference, reason="SecretMissing"))
+    world.loop.look_once()
+    assert world.sent["n1"].images[0].credential.password == "p"
+    world.images.ask("team-a", "r.example/ml/other:v1", ["n1"], world.now)
+    world.loop.look_once()
+    assert world.sent["n1"].images == (hint,)

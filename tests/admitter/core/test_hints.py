@@ -10,9 +10,10 @@ from admitter.core import hints, imagename, order, readiness
 from admitter.core.book import Book
 from admitter.core.hints import Known, Likely
 from admitter.core.starting import Starts
-from admitter.model.content import Answer, Content, ImagePolicy
+from admitter.model.content import Answer, Content, Credential, ImagePolicy, PullSecret
 from admitter.model.decision import Policy
 from admitter.model.record import Terms
+from muster.model import codec
 from tests.admitter.clusters import a_gang, a_view
 from tests.admitter.core.test_starting import DIGEST, MIB, NAME, image, node_warmth, wanting, warmed
 
@@ -21,12 +22,12 @@ ANSWER = Answer(id=1, digest=DIGEST, reason="", detail="", bytes_total=600 * MIB
 REFERENCE = imagename.at(NAME, DIGEST)
 
 
-def known(view, *, verified=True, answers=((NAME, ANSWER),)):
+def known(view, *, verified=True, answers=((NAME, ANSWER),), secrets=codec.EMPTY):
     starts = Starts(POLICY)
     starts.look(view)
     for name, answer in answers:
         starts.learn(name, answer)
-    return Known(starts=starts, is_verified=lambda _: verified)
+    return Known(starts=starts, is_verified=lambda _: verified, secrets=secrets)
 
 
 def cold(*names):
@@ -69,6 +70,18 @@ def test_a_plan_that_changes_takes_the_hint_back():
 )
 def test_what_is_not_hinted(policy, fields):
     assert told(plan([wants("n1")], cold("n1"), policy=policy, **fields)) == {}
+
+
+def test_a_hint_names_the_secret_of_a_namespace_that_wants_the_image():
+    secret = PullSecret(version="s/1", credential=Credential(username="u", password="p"))
+    secrets = {("team-b", "r.example"): secret, ("team-b", "b.example"): secret}
+    others = [wants("n1"), wants("n1", "n2", namespace="team-b", name="x"), wants("n1")]
+    found = plan(others, cold("n1", "n2", "n3"), secrets=secrets)
+    assert {node: [image.secret for image in images] for node, images in found.images.items()} == {
+        "n1": ["s/1"],
+        "n2": ["s/1"],
+    }
+    assert not plan([wants("n1")], cold("n1"), secrets=secrets).images["n1"][0].secret
 
 
 ELSEWHERE = {"": "overlayfs", "kata": "stargz"}

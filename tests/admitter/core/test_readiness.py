@@ -6,7 +6,7 @@ import pytest
 
 from admitter.core import admit, offers, readiness
 from admitter.core.book import Book
-from admitter.model.content import Answer, Content, Credential, ImagePolicy
+from admitter.model.content import Answer, Content, Credential, ImagePolicy, PullSecret
 from admitter.model.decision import Grant, Policy
 from admitter.model.record import GangState, Terms
 from muster.model.vocabulary import WaitReason
@@ -73,7 +73,8 @@ def test_nobody_waits_longer_for_an_answer_than_the_bound():
     assert judge(images, POLICY.check_seconds) is None
 
 
-SECRET = {("team-a", "r.example"): Credential(username="u", password="p")}
+OPENER = Credential(username="u", password="p")
+SECRET = {("team-a", "r.example"): PullSecret(version="s/1", credential=OPENER)}
 SAID = {
     "404": ("NotFound", {}, True),
     "401 without the pod's secret": ("Unauthorized", {}, False),

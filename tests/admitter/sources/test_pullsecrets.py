@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from admitter.model.content import Credential
+from admitter.model.content import Credential, PullSecret
 from admitter.sources import pullsecrets
 
 
@@ -48,7 +48,8 @@ class Client:
         self.asked.append((namespace, name))
         if name != "mine":
             raise OSError("forbidden")
-        return types.SimpleNamespace(data={".dockerconfigjson": encoded({"r.example": {"auth": AUTH}})})
+        data = {".dockerconfigjson": encoded({"r.example": {"auth": AUTH}})}
+        return types.SimpleNamespace(data=data, metadata=types.SimpleNamespace(uid="s", resourceVersion="7"))
 
 
 async def test_only_what_is_named_is_read_and_forgotten_when_nobody_names_it():
@@ -60,14 +61,16 @@ async def test_only_what_is_named_is_read_and_forgotten_when_nobody_names_it():
     async with asyncio.timeout(30):
         while len(client.asked) < 2 or not secrets.want(wanted):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert secrets.want(wanted) == {("team-a", "r.example"): Credential(username="user", password="pass:word")}
+    credential = Credential(username="user", password="pass:word")
+    read = PullSecret(version="s/7", credential=credential)
+    assert secrets.want(wanted) == {("team-a", "r.example"): read}
     assert sorted(client.asked) == [("team-a", "mine"), ("team-a", "theirs")]
     assert secrets.want({}) == {}
     assert secrets.want({"team-b": frozenset({"mine"})}) == {}
     now[0] = pullsecrets.SECONDS + 1
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert "pass:word" not in repr(Credential(username="user", password="pass:word"))
+    assert "pass:word" not in repr(read)
 
 
 async def test_what_one_namespace_names_keeps_no_other_out():

@@ -286,3 +286,15 @@ def test_no_plan_breaks_a_promise(names, leased, warm, free, busy):
         used = disk.total_bytes - disk.free_bytes + warmplan.bytes_needed(plan.pull, LIMITS)
         assert used <= LIMITS.disk_share * disk.total_bytes
     assert planned(*candidates, leases=leases, disk=Known(disk), busy=busy) == plan
+
+
+@pytest.mark.parametrize(("secret", "reason"), [("s/1", Reason.SECRET_MISSING), ("", Reason.UNAUTHORIZED)])
+def test_what_only_a_pods_secret_opens_waits_for_it(secret, reason):
+    """Not from failure to failure: the admitter sends it once this is told."""
+    hinted = Wanted(reference=warmref.parse("r.io/a:1"), is_hint=True, secret=secret)
+    lacking = candidate("a", wanted=hinted, took_credentials=True, lacks_secret=True)
+    plan = planned(lacking, limits=Limits(budget_bytes=0, hint_budget_bytes=2 * GIB))
+    assert (plan.pull, plan.waits["r.io/a:1"].reason) == (None, reason)
+    assert lacking.hold is Hold.SHADOW
+    held = dataclasses.replace(lacking, lacks_secret=False)
+    assert planned(held, limits=Limits(budget_bytes=0, hint_budget_bytes=2 * GIB)).pull == held

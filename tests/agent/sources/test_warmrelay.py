@@ -9,7 +9,7 @@ import pytest
 from agent.sources import warmrelay
 from muster.model import kube
 from muster.model.reading import NOT_COLLECTED, Known, Unknown
-from muster.pb.muster.v1 import feed_pb2
+from muster.pb.muster.v1 import feed_pb2, warmth_pb2
 from muster.pb.muster.warmer.v1 import warmer_pb2
 
 DIGEST = "sha256:" + 64 * "a"
@@ -86,6 +86,35 @@ async def test_a_question_is_asked_once_and_again_in_another_term():
         assert [request.reference for request in warmer.asked] == ["r/x:v1", "r/x:v1"]
         assert {request.credential.username for request in warmer.asked} == {"u"}
         assert {(answer.id, answer.digest, answer.bytes_total) for answer in answers} == {(5, DIGEST, 7)}
+
+
+async def test_a_credential_is_passed_on_once_and_not_kept():
+    async with relaying() as (relay, warmer, _):
+        opener = warmth_pb2.PullCredential(username="u", password="s3cret")
+        image = feed_pb2.WarmImage(reference=f"r/x@{DIGEST}", secret="s/1", credential=opener)
+        question = feed_pb2.ImageQuestion(id=5, reference="r/x:v1", credential=opener)
+        relay.hear(feed_pb2.WarmList(term=1, images=[image], questions=[question]))
+        await until(lambda: any(request.hints for request in warmer.told) and warmer.asked)
+        assert "s3cret" not in str(relay._list)
+        relay._news.set()
+        await until(lambda: len([request for request in warmer.told if request.hints]) > 1)
+        told = [request.hints[0] for request in warmer.told if request.hints]
+        assert [hint.credential.password for hint in told] == ["s3cret", *["" for _ in told[1:]]]
+        assert {hint.secret for hint in told} == {"s/1"}
+        assert [request.credential.password for request in warmer.asked] == ["s3cret"]
+
+
+async def test_a_question_beyond_the_bound_is_answered_and_not_asked_later_without_its_secret(monkeypatch):
+    monkeypatch.setattr(warmrelay, "MAX_ASKED", 2)
+    async with relaying() as (relay, warmer, answers):
+        questions = [feed_pb2.ImageQuestion(id=number, reference="r/x:v1") for number in range(5)]
+        relay.hear(feed_pb2.WarmList(term=1, questions=questions))
+        await until(lambda: len(answers) == 5)
+        assert sorted(answer.id for answer in answers if answer.reason == "WarmerUnavailable") == [2, 3, 4]
+        relay._news.set()
+        count = len(warmer.told)
+        await until(lambda: len(warmer.told) > count)
+        assert len(warmer.asked) == 2
 
 
 async def test_pods_that_are_starting_are_counted_and_told():

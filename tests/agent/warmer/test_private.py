@@ -1,14 +1,16 @@
 """Images that need credentials: who gets them, and what happens while nobody has them."""
 
 import asyncio
+import dataclasses
+import logging
 import sys
 
 import pytest
 
 from agent.model.warm import Mode, Reason
 from agent.warmer.client import CallFailed
-from muster.model.warmth import Hold, PullState
-from tests.agent.warmer.looks import is_warm, layers_asked, settled
+from muster.model.warmth import Hold, Level, PullState
+from tests.agent.warmer.looks import has_reason, is_warm, layers_asked, settled
 
 SHADOW, VISIBLE = Mode.SHADOW, Mode.VISIBLE
 
@@ -79,3 +81,28 @@ async def test_after_garbage_collection_a_shadow_is_complete(world, runtime, fau
     await here.client.pull(name, None, lease="", handler="")
     assert layers_asked(faulty) == []
     assert "complete" in runtime.run_ctr("images", "check", f"name=={name}")
+
+
+async def test_a_pods_secret_opens_a_hint_and_is_gone_when_it_is_warm(world, runtime, guarded, wanted, content, caplog):
+    """Nothing else of it becomes usable: it is a shadow, and in no log or report."""
+    caplog.set_level(logging.DEBUG)
+    runtime.trust(guarded.address)
+    name = f"{guarded.address}/ml/private@{content.root.digest}"
+    hint = wanted(name, is_hint=True, secret="s/1")
+    here = world(hint_registries=(guarded.address,))
+    await here.start()
+    here.engine.hint((hint,))
+    report = await here.until(has_reason(here, name, Reason.SECRET_MISSING), "what it misses")
+    assert here.image(name, report).level is Level.COLD
+    user, password = guarded.credentials
+    here.engine.hint((hint,), {name: (user, "wrong")})
+    await here.until(has_reason(here, name, Reason.UNAUTHORIZED), "a wrong secret")
+    here.engine.hint((dataclasses.replace(hint, secret="s/2"),), {name: (user, password)})
+    report = await here.until(is_warm(here, name), "a shadow")
+    assert here.image(name, report).hold is Hold.SHADOW
+    assert runtime.run_ctr("images", "ls", "-q") == ""
+    await settled(lambda: asyncio.sleep(0, here.engine._estate.secrets.of(hint.reference)), lambda kept: kept is None)
+    with pytest.raises(CallFailed) as refused:
+        await here.client.pull(name, None, lease="", handler="")
+    assert refused.value.reason is Reason.UNAUTHORIZED
+    assert password not in caplog.text + repr(report)
