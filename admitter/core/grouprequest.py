@@ -10,13 +10,16 @@ units, and the node's agent counts them.
 Why podsets are split by shape: two pods of one podset may ask for different things, and a podset is like pods. The parts
 get the podset's name with a number. A pin of ours is no part of the shape: under a new leader a gang of which some are let go must ask
 what it asked, or its lease is not its own.
+
+Why the reading stops at one shape more than a request may have: whoever may make pods may make as many unlike ones as he
+likes, and this is asked at every look.
 """
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
-from admitter.core import request
+from admitter.core import request, signature
 from admitter.model.cluster import Constraints, KubePod, NodeTerm
 from admitter.model.content import Content
 from admitter.model.gang import Gang
@@ -58,7 +61,9 @@ class Shape:
     pod_class: str
     max_runtime: str
     beside: tuple[tuple[str, int], ...]
-    pod: KubePod = dataclasses.field(compare=False, repr=False)
+    where: Hashable
+    """What is equal for constraints that are equal."""
+    constraints: Constraints = dataclasses.field(compare=False, repr=False)
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -99,7 +104,7 @@ def ask(
         dataclasses.replace(
             podset,
             requests=dict(shape.beside),
-            constraints=_unpinned(shape.pod),
+            constraints=shape.constraints,
             content=_content(pods, handlers),
         )
         for podset, (_, shape, pods) in zip(gang.podsets, named, strict=True)
@@ -112,40 +117,36 @@ def ask(
 
 def _by_shape(
     held: Sequence[GroupMember], owner_runtime: str, devices: frozenset[str]
-) -> tuple[dict[str, list[tuple[Shape, list[KubePod]]]], list[str]]:
+) -> tuple[dict[str, dict[Shape, list[KubePod]]], list[str]]:
     """Return the pods of each podset by what they ask for, and what is wrong with those that cannot be read."""
     problems = []
-    shapes: dict[str, list[tuple[Shape, list[KubePod]]]] = {}
+    shapes: dict[str, dict[Shape, list[KubePod]]] = {}
+    found = 0
     for member in held:
         shape = _shape(member.pod, owner_runtime, devices)
         if isinstance(shape, str):
             problems.append(f"pod {member.pod.name}: {shape}")
         elif shape is not None:
-            same = shapes.setdefault(member.podset, [])
-            alike = next((pods for each, pods in same if each == shape and _is_alike(each.pod, member.pod)), None)
-            if alike is None:
-                same.append((shape, [member.pod]))
-            else:
-                alike.append(member.pod)
+            same = shapes.setdefault(member.podset, {})
+            found += shape not in same
+            same.setdefault(shape, []).append(member.pod)
+        if found > request.MAX_PODSETS:
+            break
     return shapes, problems
 
 
 def _content(pods: Sequence[KubePod], handlers: Mapping[str, str]) -> Content:
     """Return what the pods of a podset start from, all of it."""
     images = {image for pod in pods for image in (*pod.images, *pod.init_images)} - {""}
+    pulled = {image for pod in pods for image in {*pod.images, *pod.init_images} - set(pod.unpulled_images)}
     secrets = {name for pod in pods for name in pod.pull_secrets} - {""}
     name = pods[0].runtime_class
     return Content(
         images=tuple(sorted(images)[: request.MAX_IMAGES]),
         handler=handlers.get(name) if name else "",
         pull_secrets=tuple(sorted(secrets)),
-        unpulled=tuple(sorted(set.intersection(*(_unpulled(pod, images) for pod in pods)))),
+        unpulled=tuple(sorted(images - pulled)),
     )
-
-
-def _unpulled(pod: KubePod, images: set[str]) -> set[str]:
-    """Return the images that a pod does not have pulled, those among them that it does not name."""
-    return images - {*pod.images, *pod.init_images} | set(pod.unpulled_images)
 
 
 def max_runtime_seconds(text: str) -> float | None:
@@ -172,6 +173,7 @@ def _shape(pod: KubePod, owner_runtime: str, devices: frozenset[str]) -> Shape |
     runtime = pod.annotations.get(labels.MAX_RUNTIME.full, owner_runtime)
     if runtime and max_runtime_seconds(runtime) is None:
         return f"{labels.MAX_RUNTIME.full}: {runtime[:32]!r} is no duration such as 4h30m"
+    constraints = _unpinned(pod)
     return Shape(
         device=device,
         units=units,
@@ -179,12 +181,9 @@ def _shape(pod: KubePod, owner_runtime: str, devices: frozenset[str]) -> Shape |
         pod_class=pod.labels.get(labels.CLASS.full, ""),
         max_runtime=runtime,
         beside=tuple(sorted((name, each) for name, each in pod.requests.items() if name != device)),
-        pod=pod,
+        where=signature.where(constraints),
+        constraints=constraints,
     )
-
-
-def _is_alike(one: KubePod, other: KubePod) -> bool:
-    return one.constraints is other.constraints or _unpinned(one) == _unpinned(other)
 
 
 def _unpinned(pod: KubePod) -> Constraints:
@@ -209,12 +208,12 @@ def _before_pin(term: NodeTerm) -> NodeTerm:
 
 
 def _named(
-    shapes: Mapping[str, Sequence[tuple[Shape, list[KubePod]]]],
+    shapes: Mapping[str, Mapping[Shape, list[KubePod]]],
 ) -> list[tuple[str, Shape, list[KubePod]]]:
     """Give every shape a podset's name: the first of a podset keeps it."""
     named = []
     for podset in sorted(shapes):
-        ordered = sorted(shapes[podset], key=lambda each: (each[0].order, min(pod.name for pod in each[1])))
+        ordered = sorted(shapes[podset].items(), key=lambda each: (each[0].order, min(pod.name for pod in each[1])))
         for place, (shape, pods) in enumerate(ordered):
             named.append((f"{podset}-{place + 1}" if place else podset, shape, pods))
     return named

@@ -6,6 +6,7 @@ whose signature was refused is refused.
 
 from collections.abc import Hashable
 
+from admitter.model.cluster import Constraints
 from admitter.model.gang import Gang, Podset
 
 
@@ -14,8 +15,18 @@ def of(gang: Gang) -> Hashable:
     return tuple(_of_podset(podset) for podset in gang.podsets)
 
 
+def where(constraints: Constraints) -> Hashable:
+    """Return a value that is equal for constraints that are equal."""
+    return (
+        tuple(sorted(constraints.node_selector.items())),
+        constraints.required,
+        constraints.preferred,
+        constraints.tolerations,
+        constraints.unmodelled,
+    )
+
+
 def _of_podset(podset: Podset) -> Hashable:
-    constraints = podset.constraints
     return (
         podset.name,
         podset.count,
@@ -23,9 +34,5 @@ def _of_podset(podset: Podset) -> Hashable:
         podset.topology,
         podset.pod_class,
         tuple(sorted(podset.requests.items())),
-        tuple(sorted(constraints.node_selector.items())),
-        constraints.required,
-        constraints.preferred,
-        constraints.tolerations,
-        constraints.unmodelled,
+        where(podset.constraints),
     )

@@ -3,6 +3,8 @@
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from admitter.core import grouprequest
 from admitter.model.cluster import Constraints, Toleration
@@ -128,3 +130,73 @@ def test_members_that_run_are_not_asked_for():
     group = a_group(labelled)
     held = [member for member in group.members if member.pod.gates]
     assert grouprequest.ask(group, held, "r").gang.pods == 1
+
+
+def counting(monkeypatch, owner, name):
+    """Count the calls of a method or a function from here on."""
+    calls, real = [], getattr(owner, name)
+
+    def counted(*args, **options):
+        calls.append(args)
+        return real(*args, **options)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
+
+
+def test_pods_of_many_shapes_are_not_compared_with_each_other(monkeypatch):
+    pods = [a_pod(f"t-{index}", requests={GPU: 1, "cpu": index % 60 + 1}) for index in range(600)]
+    compared = counting(monkeypatch, grouprequest.Shape, "__eq__")
+    assert len(asked(*pods).gang.podsets) == 60
+    assert len(compared) <= 2 * len(pods)
+
+
+def test_past_the_most_podsets_no_further_pod_is_read(monkeypatch):
+    pods = [a_pod(f"t-{index:04}", requests={GPU: 1, "cpu": index + 1}) for index in range(2000)]
+    read = counting(monkeypatch, grouprequest, "_shape")
+    assert asked(*pods) == ("podsets: has 65 entries, not 1..64",)
+    assert len(read) == 65
+
+
+PLACES = (
+    Constraints(),
+    Constraints(node_selector={"pool": "b"}),
+    Constraints(node_selector={"zone": "1", "pool": "b"}),
+    Constraints(node_selector={"pool": "b", "zone": "1"}),
+    Constraints(tolerations=(Toleration(key="gpu", operator="Exists"),)),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(PLACES), st.integers(1, 2), st.integers(1, 2), st.sampled_from(("", "restartable"))),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_two_pods_are_in_one_podset_exactly_if_they_ask_alike(wishes):
+    pods = [
+        a_pod(
+            f"t-{index}",
+            constraints=where,
+            requests={GPU: gpus, "cpu": cpu},
+            labels={labels.GANG.full: "trainer", **({labels.CLASS.full: name} if name else {})},
+        )
+        for index, (where, gpus, cpu, name) in enumerate(wishes)
+    ]
+    podset_of = asked(*pods).podset_of
+    for one, mine in zip(pods, wishes, strict=True):
+        for other, its in zip(pods, wishes, strict=True):
+            assert (podset_of[one.uid] == podset_of[other.uid]) == (mine == its)
+
+
+@given(st.lists(st.tuples(st.frozensets(st.sampled_from("abcd")), st.frozensets(st.sampled_from("abcd"))), min_size=1))
+def test_an_image_is_unpulled_exactly_if_no_pod_has_it_pulled(named):
+    pods = [
+        a_pod(f"t-{index}", images=tuple(images), unpulled_images=tuple(images & never))
+        for index, (images, never) in enumerate(named)
+    ]
+    (podset,) = asked(*pods).gang.podsets
+    every = {image for images, _ in named for image in images}
+    expected = {image for image in every if all(image not in images or image in never for images, never in named)}
+    assert podset.content.unpulled == tuple(sorted(expected))
