@@ -33,6 +33,8 @@ PLUGINS = "/var/lib/kubelet/device-plugins"
 LOOK_SECONDS = 0.2
 LEASE_SECONDS = 5
 FOR_EVER = "100000"
+HALF = {"cpu": "48", "memory": "512Gi"}
+"""Of what a fake kubelet says that it has."""
 OPERATOR = "muster:client:operator"
 ACCOUNT_SECONDS = 30
 _FORBIDDEN = 403
@@ -121,6 +123,15 @@ class Town:
         lost = {fakekubelet.LOST: "1", fakekubelet.UNNOTICED: "true"}
         body = {"metadata": {"annotations": lost}}
         await self.kube.patch(core.Node, node, body, patch_type=PatchType.MERGE)
+
+    async def burden(self, node: str) -> None:
+        """Half of a node's processors and memory have work that wants no GPU: kube-scheduler prefers other nodes."""
+        wanted = core_v1.ResourceRequirements(requests=dict(HALF))
+        container = core_v1.Container(name="main", image="none", resources=wanted)
+        metadata = meta_v1.ObjectMeta(
+            name="preprocessing", namespace=SYSTEM, annotations={fakekubelet.RUN_SECONDS: FOR_EVER}
+        )
+        await self.create(core.Pod(metadata=metadata, spec=core_v1.PodSpec(nodeName=node, containers=[container])))
 
     async def promised(self) -> dict[str, int]:
         """Return what each node's status promises."""

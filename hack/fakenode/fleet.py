@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
 
 import psutil
 
@@ -73,7 +74,15 @@ class Fleet:
         self.stop()
 
     def start(self) -> None:
-        """Start everything; it takes a few seconds until all of it serves."""
+        """Start everything; it takes a few seconds until all of it serves.
+
+        In a thread, where no signal's exception comes: between the start of a process and its entry here it would leave
+        that process to nobody.
+        """
+        with futures.ThreadPoolExecutor(max_workers=1) as thread:
+            thread.submit(self._start_all).result()
+
+    def _start_all(self) -> None:
         self.publish()
         starts = [node.start for node in self.nodes.values()]
         starts.append(self.start_admitter)
