@@ -4,17 +4,13 @@ Two admitters stand for one Lease. Gangs of three sizes are submitted as fast as
 seconds and ends. Each turn waits until the leader is leasing, kills it with SIGKILL, starts it anew, and takes the time
 until a pod is let go again (`gap_s`): that is the Lease's time, the new leader's lists, and its first decision.
 
-The oracle knows nothing of admitters. It watches pods, and holds three things against what it saw (`Oracle`): GPUs of bound,
-unfinished pods of a node never exceed what the node has, and no fake kubelet refuses a pod for want of them
-(`double_admissions`); a gang of which one pod was let go is let go whole, and every gang has run in the end (`lost_gangs`).
-The last line is JSON.
+Meanwhile an oracle looks at the pods (oracle.py): no GPU is promised twice (`double_admissions`), and a gang of which one
+pod was let go is let go whole, and every gang has run in the end (`lost_gangs`). The last line is JSON.
 """
 
 import argparse
 import asyncio
-import collections
 import contextlib
-import dataclasses
 import json
 import random
 import signal
@@ -27,10 +23,9 @@ from lightkube.models import meta_v1
 from lightkube.resources import coordination_v1, core_v1
 
 from admitter.sources import apiclient
-from hack.bench import controlplane, podwatch, release, running
+from hack.bench import controlplane, oracle, podwatch, release, running
 from hack.bench.controlplane import NAMESPACE, SYSTEM, Stage
 from hack.cluster import fakekubelet, versions
-from muster.model import labels
 
 NODES, GPUS = 8, 8
 SIZES = (4, 12, 24)
@@ -46,67 +41,11 @@ TURN_SECONDS = 60.0
 END_SECONDS = 120.0
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
-class Seen:
-    """One pod as it was last seen."""
-
-    gang: str
-    node: str = ""
-    is_let_go: bool = False
-    is_over: bool = False
-
-
-class Oracle:
-    """What must never be, by the pods alone."""
-
-    def __init__(self, gpus: int) -> None:
-        self._gpus = gpus
-        self._pods: dict[str, Seen] = {}
-        self.sizes: dict[str, int] = {}
-        """Every gang that was submitted."""
-        self.double: list[str] = []
-        """Nodes that were promised more than they have, and pods that found no device."""
-        self.let_go: list[float] = []
-        """When pods were let go."""
-        self._finished: collections.Counter[str] = collections.Counter()
-
-    def see(self, uid: str, seen: Seen, *, reason: str = "", now: float) -> None:
-        """Take one sight of a pod."""
-        before = self._pods.get(uid, Seen(gang=seen.gang))
-        self._pods[uid] = seen
-        if seen.is_let_go and not before.is_let_go:
-            self.let_go.append(now)
-        if reason and not before.is_over:
-            self.double.append(f"{seen.gang} on {seen.node}: {reason}")
-        if seen.is_over and not before.is_over and not reason:
-            self._finished[seen.gang] += 1
-        if seen.node and not before.node:
-            held = sum(each.node == seen.node and not each.is_over for each in self._pods.values())
-            if held > self._gpus:
-                self.double.append(f"{seen.node}: {held} of {self._gpus}")
-
-    def gone(self, uid: str) -> None:
-        """A pod is no longer there."""
-        self._pods.pop(uid, None)
-
-    def is_done(self, gang: str) -> bool:
-        """Return whether every pod of a gang has run to its end."""
-        return self._finished[gang] >= self.sizes[gang]
-
-    def lost(self) -> list[str]:
-        """Return the gangs that have not run whole."""
-        return [
-            f"{gang}: {self._finished[gang]} of {size} pods ran"
-            for gang, size in self.sizes.items()
-            if not self.is_done(gang)
-        ]
-
-
 class Load:
     """Gangs that come, run and go."""
 
-    def __init__(self, stage: Stage, oracle: Oracle, dice: random.Random) -> None:
-        self._stage, self.oracle, self._dice = stage, oracle, dice
+    def __init__(self, stage: Stage, judge: oracle.Oracle, dice: random.Random) -> None:
+        self._stage, self.oracle, self._dice = stage, judge, dice
         self.client = controlplane.client(stage.cluster)
         self._open: set[str] = set()
         self._names: dict[str, set[str]] = {}
@@ -118,21 +57,13 @@ class Load:
         await podwatch.follow(self._stage.cluster.kubeconfig, self._show, NAMESPACE)
 
     def _show(self, pod: core_v1.Pod, is_gone: bool) -> None:  # noqa: FBT001 -- what an event says
-        metadata, spec, status = pod.metadata, pod.spec, pod.status
-        assert metadata is not None
-        assert spec is not None
+        assert pod.metadata is not None
+        uid, status = str(pod.metadata.uid), pod.status
         if is_gone:
-            self.oracle.gone(str(metadata.uid))
+            self.oracle.gone(uid)
             return
-        phase = (status.phase if status is not None else None) or ""
-        seen = Seen(
-            gang=str((metadata.labels or {}).get(labels.GANG.full)),
-            node=spec.nodeName or "",
-            is_let_go=not spec.schedulingGates,
-            is_over=phase in ("Succeeded", "Failed"),
-        )
-        reason = (status.reason or phase) if status is not None and phase == "Failed" else ""
-        self.oracle.see(str(metadata.uid), seen, reason=reason, now=time.monotonic())
+        reason = (status.reason or "Failed") if status is not None and status.phase == "Failed" else ""
+        self.oracle.see(uid, oracle.sight(pod), reason=reason, now=time.monotonic())
 
     async def submit(self) -> None:
         """Keep gangs coming until it is over, and take away those that are done."""
@@ -199,7 +130,7 @@ async def _kill(stage: Stage, load: Load, dice: random.Random) -> float | None:
 
 async def _measure(stage: Stage, kills: int, seconds: float, seed: int) -> dict[str, Any]:
     dice = random.Random(seed)
-    load = Load(stage, Oracle(GPUS), dice)
+    load = Load(stage, oracle.Oracle(GPUS), dice)
     tasks = [asyncio.create_task(load.follow()), asyncio.create_task(load.submit())]
     gaps: list[float] = []
     missed, began = 0, time.monotonic()
@@ -231,6 +162,7 @@ async def _measure(stage: Stage, kills: int, seconds: float, seed: int) -> dict[
         "gangs": len(load.oracle.sizes),
         "pods": sum(load.oracle.sizes.values()),
         "double_admissions": len(load.oracle.double),
+        "let_go_without_a_pin": load.oracle.unpinned,
         "lost_gangs": len(lost),
         "gap_s": _quantiles(gaps),
         "seconds": round(time.monotonic() - began),

@@ -29,7 +29,8 @@ async def follow(kubeconfig: pathlib.Path, show: Callable[[core.Pod, bool], None
                 for pod in missing(known, fresh):
                     show(pod, True)  # noqa: FBT003
                 known = fresh
-                for pod in fresh.values():
+                # What has ended first: its place may be another's by now, which a list does not tell in their order.
+                for pod in sorted(fresh.values(), key=is_open):
                     show(pod, False)  # noqa: FBT003
                 async for event in events.follow(wire, core.Pod, str(listed.resourceVersion)):
                     pod = event.item
@@ -52,6 +53,11 @@ def missing(before: dict[str, core.Pod], now: dict[str, core.Pod]) -> list[core.
     ['pod a']
     """
     return [pod for uid, pod in before.items() if uid not in now]
+
+
+def is_open(pod: core.Pod) -> bool:
+    """Return whether a pod has not come to its end."""
+    return pod.status is None or pod.status.phase not in ("Succeeded", "Failed")
 
 
 def _uid(pod: core.Pod) -> str:

@@ -25,3 +25,12 @@ def test_a_pod_that_is_told_gone_holds_nothing(tmp_path):
     (gone,) = podwatch.missing({"u1": pod}, {})
     feed.observe(gone, is_gone=True)
     assert feed.held("n1") == ()
+
+
+def test_of_a_list_what_has_ended_comes_first():
+    ended, running, unknown = (
+        core.Pod(metadata=meta_v1.ObjectMeta(name=phase), status=models.PodStatus(phase=phase))
+        for phase in ("Failed", "Running", "Unknown")
+    )
+    young = core.Pod(metadata=meta_v1.ObjectMeta(name="young"))
+    assert sorted([running, young, ended, unknown], key=podwatch.is_open)[0] is ended
