@@ -34,7 +34,7 @@ class ImageSettings:
     image_fresh_seconds: float = setting(60.0, text="how long its answer is believed", low=1, high=86_400)
     pull_patience_seconds: float = setting(
         600.0,
-        text="a gang none of whose containers has started is planned anew after a member could not pull for so long",
+        text="a gang none of whose containers has started is planned anew so long after a member's first pull failed",
         low=1,
         high=86_400,
     )

@@ -55,7 +55,7 @@ def judge(
     """Count what was refused since the last look; `owners` by UID, `kin` are all live pods that an owner makes."""
     rejected, late = _rejected(group, hold), _unbound(group, hold, policy, now)
     live = [member.pod for member in group.members if member.pod.uid in hold.seats]
-    unpulled = _unpulled(live, group, hold, policy, now)
+    hold, unpulled = _unpulled(live, group, hold, policy, now)
     others = beside(live, owners, kin) if late or unpulled or rejected else ()
     if unpulled and any(has_started(pod) for pod in others):
         hold, unpulled = dataclasses.replace(hold, stays=_stays(HoldReason.CANNOT_PULL, unpulled, others)), []
@@ -177,31 +177,42 @@ def _rejected(group: Group, hold: Hold) -> list[Strike]:
     ]
 
 
-def _unpulled(live: Iterable[KubePod], group: Group, hold: Hold, policy: GatePolicy, now: float) -> list[Strike]:
+def _unpulled(
+    live: Iterable[KubePod], group: Group, hold: Hold, policy: GatePolicy, now: float
+) -> tuple[Hold, list[Strike]]:
     """Return the members that cannot pull, if none of the gang has started: a gang that runs is never sent back.
 
-    A member that needs no device has no seat, and may be the one that runs.
+    It counts from the first pull that failed: one that takes half an hour and then fails has failed once. A member that
+    needs no device has no seat, and may be the one that runs.
     """
     pods = [*live, *(pod for pod in group.ended if pod.uid in hold.seats)]
     if any(has_started(pod) for pod in (*pods, *(member.pod for member in group.members))):
-        return []
-    strikes = []
-    for pod in pods:
-        waiting = (each for each in pod.containers if each.state is kube.ContainerState.WAITING)
-        stuck = next((each for each in waiting if each.reason in PULL_FAILURES), None)
-        is_late = now - hold.seats[pod.uid].at > policy.pull_patience_seconds
-        if stuck is not None and pod.node and is_late and not pod.is_finished:
-            # The registry's fault as likely as the node's: no node is blamed.
-            strikes.append(
-                Strike(
-                    party=f"image pull on {pod.node}",
-                    reason=stuck.reason,
-                    detail=stuck.message[:256],
-                    uid=pod.uid,
-                    lease_id=hold.seats[pod.uid].lease_id,
-                )
-            )
-    return strikes
+        return hold, []
+    stuck = {pod.uid: container for pod in pods if (container := _stuck(pod)) is not None}
+    # The kubelet says meanwhile that it is creating the container, and fails again.
+    since = {pod.uid: hold.unpulled.get(pod.uid, now) for pod in pods if pod.uid in hold.unpulled.keys() | stuck.keys()}
+    if since != hold.unpulled:
+        hold = dataclasses.replace(hold, unpulled=codec.freeze(since))
+    return hold, [
+        # The registry's fault as likely as the node's: no node is blamed.
+        Strike(
+            party=f"image pull on {pod.node}",
+            reason=stuck[pod.uid].reason,
+            detail=stuck[pod.uid].message[:256],
+            uid=pod.uid,
+            lease_id=hold.seats[pod.uid].lease_id,
+        )
+        for pod in pods
+        if pod.uid in stuck and now - since[pod.uid] > policy.pull_patience_seconds
+    ]
+
+
+def _stuck(pod: KubePod) -> kube.Container | None:
+    """Return the container that waits for an image which does not come."""
+    if not pod.node or pod.is_finished:
+        return None
+    waiting = (each for each in pod.containers if each.state is kube.ContainerState.WAITING)
+    return next((each for each in waiting if each.reason in PULL_FAILURES), None)
 
 
 def _unbound(group: Group, hold: Hold, policy: GatePolicy, now: float) -> list[Strike]:

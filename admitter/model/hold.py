@@ -42,7 +42,7 @@ class GatePolicy:
     bind_patience_seconds: float = 60.0
     """Released and not bound for so long: the gang is planned anew, if nothing of it has started."""
     pull_patience_seconds: float = 600.0
-    """A member could not pull for so long since it was let go: the same, and nobody's node is blamed."""
+    """A member could not pull for so long since its first pull failed: the same, and nobody's node is blamed."""
     strike_seconds: float = 5.0
     """Delay after the first strike; doubles with each."""
     strike_max_seconds: float = 300.0
@@ -95,6 +95,8 @@ class Hold:
     """UIDs whose rejection or refusal has been counted."""
     astray: Mapping[str, float] = codec.mapping()
     """UID -> since when a member was seen that was let go under a lease which nobody knows, and is not bound."""
+    unpulled: Mapping[str, float] = codec.mapping()
+    """UID -> since when a member was first seen that could not pull, and has not started since."""
     stays: Told | None = None
     """Why it is left as it is, though some of it cannot start; None: all can, or it is sent back."""
     told: Told | None = None

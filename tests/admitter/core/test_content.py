@@ -47,21 +47,33 @@ def let_go(name, state=kube.ContainerState.WAITING, reason="ImagePullBackOff", *
     return a_pod(name, gates=(), node="n1", containers=(container,), **changes)
 
 
-def judge(*pods, now):
+def judge(*pods, now, hold=None):
     seats = {pod.uid: Seat(node="n1", podset="main", lease_id="t1-x-1", at=0.0) for pod in pods}
-    return strikes.judge(a_group([*pods]), Hold(request_id="r1", seats=seats), POLICY, now, {}, lambda _: ())
+    return strikes.judge(a_group([*pods]), hold or Hold(request_id="r1", seats=seats), POLICY, now, {}, lambda _: ())
 
 
 def test_a_gang_of_which_a_member_cannot_pull_goes_back_after_the_bound():
     pods = let_go("trainer-0"), let_go("trainer-1", reason="ContainerCreating")
-    assert judge(*pods, now=100.0)[1] == ()
-    hold, intents = judge(*pods, now=101.0)
+    hold, intents = judge(*pods, now=1000.0)
+    assert intents == (), "it has pulled for long, and fails for the first time"
+    hold, intents = judge(*pods, now=1100.0, hold=hold)
+    assert intents == ()
+    hold, intents = judge(*pods, now=1101.0, hold=hold)
     (strike,) = (intent for intent in intents if isinstance(intent, strikes.Strike))
     assert (strike.reason, strike.node, strike.party) == ("ImagePullBackOff", "", "image pull on n1")
     (replan,) = (intent for intent in intents if isinstance(intent, Replan))
     assert set(replan.uids) == {pod.uid for pod in pods}
     assert hold.seats.keys() == set(replan.uids), "their places are kept until they are gone"
-    assert hold.not_before > 101.0
+    assert hold.not_before > 1101.0
+
+
+def test_a_try_between_two_failures_is_no_new_beginning():
+    failed, trying = let_go("trainer-0"), let_go("trainer-0", reason="ContainerCreating")
+    hold, _ = judge(failed, now=0.0)
+    hold, _ = judge(trying, now=99.0, hold=hold)
+    assert judge(trying, now=101.0, hold=hold)[1] == ()
+    assert judge(failed, now=101.0, hold=hold)[1] != ()
+    assert judge(let_go("trainer-0", restarts=1), now=101.0, hold=hold)[1] == ()
 
 
 @pytest.mark.parametrize("changes", [{"state": kube.ContainerState.RUNNING, "reason": ""}, {"restarts": 1}])

@@ -33,11 +33,11 @@ def a_part(name, index=0, **changes):
 
 
 def judge(members, others, workloads, now=1000.0, hold=None):
-    """Judge a group of which all members were seated at 0, in a cluster where these others are too."""
+    """Judge a group of which all members were seated at 0, and their pulls began to fail; others are there too."""
     seats = {pod.uid: Seat(node="n1", podset="main", lease_id="l", at=0.0) for pod in members if pod.requests}
     owners = {pod.uid: groups.owner(pod, workloads) for pod in members}
     kin = Kin(lambda: [*members, *others], workloads)
-    hold = hold or Hold(request_id="r", seats=seats)
+    hold = hold or Hold(request_id="r", seats=seats, unpulled=dict.fromkeys(seats, 0.0))
     return strikes.judge(a_group(members, workloads), hold, POLICY, now, owners, lambda owner: kin.of(owner, "team-a"))
 
 
