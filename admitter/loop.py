@@ -115,6 +115,8 @@ class AdmissionLoop:
         self._renew, self._facts, self._rejections = renew, facts, rejections
         self._tick_seconds = tick_seconds
         self._safeguard = safeguard or Safeguard(HoldPolicy())
+        self.believed = feed.view()
+        """What the newest pass was decided from: with numbers that stand by the breaker, and without closed nodes."""
         self._wake = asyncio.Event()
         self._attached: dict[str, Attachment] = {}
         self._shown: dict[str, GangRecord] = {}
@@ -271,7 +273,7 @@ class AdmissionLoop:
             return
         rejections = self._rejections(book.terms.term)
         book.decide(admitted, now, paused_by=self._safeguard.paused_by, rejections=rejections)
-        view = book.trust.bar(view)
+        view, self.believed = book.trust.bar(view), book.trust.bar(admitted)
         if book.estate.overtaken_by:
             self._take_new_term(book)
         leases = book.leases()
@@ -279,7 +281,7 @@ class AdmissionLoop:
         self._tell_clients(book)
         self._board.update(view, leases)
         self._figures.passes.observe(self._clock.monotonic() - now)
-        self._note_decisions(book, view, now)
+        self._note_decisions(book, now)
         self._show(view, now, book, leases)
 
     def _show(self, view: ClusterView, now: float, book: Book | None, leases: NodeLeases = codec.EMPTY) -> None:
@@ -293,7 +295,7 @@ class AdmissionLoop:
             at=now,
         )
 
-    def _note_decisions(self, book: Book, view: ClusterView, now: float) -> None:
+    def _note_decisions(self, book: Book, now: float) -> None:
         events = (*self._safeguard.events, *book.events)
         self._safeguard.events.clear()
         book.events.clear()
@@ -303,7 +305,7 @@ class AdmissionLoop:
                 self._figures.broken_promises[event.reason] += 1
             if event.kind == "leased":
                 self._figures.waits.observe(now - book.records[event.gang].timeline.asked.at)
-        self._log.write(events, term=book.terms.term, version=view.version)
+        self._log.write(events, term=book.terms.term, view=self.believed)
 
     def _take_new_term(self, book: Book) -> None:
         known = book.estate.overtaken_by

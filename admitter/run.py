@@ -234,7 +234,7 @@ class Admitter:
         return self._kube.rejections.drain(term) if self._kube is not None else ()
 
     def _tell(self, event: Event) -> None:
-        self._log.write((event,), term=self._loop.term, version=self._hub.version)
+        self._log.write((event,), term=self._loop.term, view=self._loop.believed)
 
     def _renew(self, known: int) -> Terms | None:
         """Take a term above one that the agents know of; an election needs a moment for it."""
