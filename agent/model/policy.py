@@ -63,7 +63,7 @@ DURATIONS: Mapping[str, Duration] = types.MappingProxyType(
         "mig-pending": _of(120, "faults.md C6: 2 min", 2),
         "mig-reapply": _of(900, "faults.md C3: until mig-manager finishes, 15 min"),
         "mps-retry": _of(90, "faults.md F3: 3 retries of 30 s", 2),
-        "container-creation": _of(60, "faults.md D6: 60 s"),
+        "container-creation": _of(60, "faults.md D6: 60 s", 2),
         "pod-teardown": _of(300, "faults.md E4: termination grace + 5 min"),
         "foreign-process": _of(30, "faults.md E5: two samples 30 s apart", 2),
         "memory-held": _of(60, "faults.md E6: 3 samples, 60 s after a pod ends", 3),

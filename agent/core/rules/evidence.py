@@ -93,7 +93,7 @@ OF_RULE: Mapping[str, Evidence] = types.MappingProxyType(
         "D5": _on(_LABELS, clocks=("maintenance-driver",)),
         "D5-stuck": _on(_LABELS, uses=(_GPU, _GA), clocks=("maintenance-driver", "maintenance-serving")),
         "D5-unloaded": _on("nvml", _LABELS),
-        "D6": _on("cdi", _LIST, "pods", clocks=("container-creation",)),
+        "D6": _on("cdi", _LIST, "pods"),
         "E3": _on("rejections", _GA, _LIST, uses=(_KUBELET, "pods"), clocks=("rejection-recent",)),
         "E4": _on(_GPU, _PROCESSES, _GA, _LIST, uses=("pods",)),
         "E4-listed": _on(_LIST, "pods", clocks=("pod-teardown",)),

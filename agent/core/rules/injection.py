@@ -1,18 +1,21 @@
 """A device that is held and cannot be put into its container (faults.md D6).
 
-Input: holders by List, their containers' state, the CDI specs. Output: BLOCKED: the next pod would fail the same way.
+Input: holders by List, their containers' state, the CDI specs. Output: BLOCKED: the next pod would fail the same way;
+one suspicion a waiting container, since each has its own minute.
 
 Invariant: says so only if a spec was read and lacks the device; a container that waits has many other reasons. Where there
 is no spec at all the node may do without CDI: then only a runtime's own complaint about that device counts.
 
 Why not every creation error: a Secret that does not exist (CreateContainerConfigError) or a command that cannot start
 (StartError) is that pod's own, and must not take the node from everybody else.
+
+Why the minute is counted from the first sample that shows it: the API says since when a container runs, or when it ended,
+and not since when it waits.
 """
 
-import datetime
 from collections.abc import Iterator
 
-from agent.core.context import Context, after, named
+from agent.core.context import Context
 from agent.model import planes
 from agent.model.finding import Effect, Rule, Suspicion
 from agent.model.snapshot import ResourceView
@@ -28,6 +31,7 @@ NOT_IN_SPEC = Rule(
     effect=Effect.BLOCK,
     reason=Reason.POD_WITHOUT_DEVICE,
     remedy=Remedy.RESTART_DEVICE_PLUGIN,
+    wait="container-creation",
     clears_when="the CDI spec names the held devices, or no container waits for one",
 )
 
@@ -48,21 +52,17 @@ def find(context: Context) -> Iterator[Suspicion]:
             return
     ours = tuple(spec for spec in specs if spec.kind.startswith(_KIND))
     for view in context.snapshot.resources:
-        stuck: list[tuple[datetime.datetime, str]] = []
         for item in listed:
             held = [_names_of(view, text) for text in item.ids.get(view.name, ())]
             lacking = [names for names in held if not _is_named(ours, names)]
             for pod in (by_uid[uid] for uid in item.uids if uid in by_uid):
-                since = _waiting_since(pod, lacking, has_spec=bool(ours)) if lacking else None
-                if since is not None:
-                    stuck.append((since, pod.full_name))
-        if stuck:
-            yield Suspicion(
-                rule=NOT_IN_SPEC,
-                resource=view.name,
-                until=after(min(since for since, _ in stuck), context.wait("container-creation")),
-                detail=f"no CDI spec names the devices of {named(name for _, name in stuck)}",
-            )
+                for container in _waiting(pod, lacking, has_spec=bool(ours)) if lacking else ():
+                    yield Suspicion(
+                        rule=NOT_IN_SPEC,
+                        resource=view.name,
+                        subject=f"{pod.uid}/{container}",
+                        detail=f"no CDI spec names the devices of {pod.full_name}, whose {container} cannot be created",
+                    )
 
 
 def _names_of(view: ResourceView, text: str) -> frozenset[str]:
@@ -79,17 +79,12 @@ def _is_named(ours: tuple[planes.CdiSpec, ...], names: frozenset[str]) -> bool:
     return any(name in names or name == "all" for spec in ours for name in spec.devices)
 
 
-def _waiting_since(pod: kube.Pod, lacking: list[frozenset[str]], *, has_spec: bool) -> datetime.datetime | None:
-    """Return since when a container of the pod cannot be created."""
-    waiting = [
-        item.since
-        for item in pod.containers
-        if item.state is kube.ContainerState.WAITING
-        and item.reason in _CREATION
-        and item.since is not None
-        and (has_spec or _complains(item.message, lacking))
-    ]
-    return min(waiting, default=None)
+def _waiting(pod: kube.Pod, lacking: list[frozenset[str]], *, has_spec: bool) -> Iterator[str]:
+    """Yield the pod's containers that cannot be created."""
+    for item in pod.containers:
+        is_stuck = item.state is kube.ContainerState.WAITING and item.reason in _CREATION
+        if is_stuck and (has_spec or _complains(item.message, lacking)):
+            yield item.name
 
 
 def _complains(message: str, lacking: list[frozenset[str]]) -> bool:

@@ -53,7 +53,7 @@ DECIDING = {
     "pci": "address driver iommu_group class drain",
     "plugins": "resource_prefix process_alive started_at socket_present socket_dir connected config message",
     "pods": "namespace name uid phase created_at deletion_at requests",
-    "pods.containers": "kind state since reason message requests",
+    "pods.containers": "name kind state since reason message requests",
     "rejections": "at pod uid reason message",
 }
 """Where rules and numbers look, by the folder a field is in."""
