@@ -84,25 +84,27 @@ class _Wish:
 
 
 def _wishes(likely: Likely, known: Known, policy: ImagePolicy) -> list[_Wish]:
-    found = []
+    found, namespace = [], likely.gang.namespace
     for node in likely.nodes:
         lacks: dict[str, int] = {}
         wanted: set[str] = set()
         for content in (podset.content for podset in likely.gang.podsets):
             if known.starts.warms(node, content):
                 wanted.update(map(imagename.full, content.images))
-                lacks.update((imagename.full(image), size) for image, size in known.starts.on(node, content).missing)
+                lacks.update(
+                    (imagename.full(image), size) for image, size in known.starts.on(node, namespace, content).missing
+                )
         for name in (each for each in names(likely.gang) if each in wanted):
-            answer = known.starts.known(name)
+            answer = known.starts.known(namespace, name)
             if answer is None or imagename.host(name) not in policy.registries:
                 continue
             reference = imagename.at(name, answer.digest)
             if known.is_verified(reference):
-                secret = known.secrets.get((likely.gang.namespace, imagename.host(name)))
+                secret = known.secrets.get((namespace, imagename.host(name)))
                 image = WarmImage(reference=reference, secret=secret.version if secret is not None else "")
                 found.append(
                     _Wish(
-                        namespace=likely.gang.namespace,
+                        namespace=namespace,
                         node=node,
                         image=image,
                         missing=lacks.get(name, 0),

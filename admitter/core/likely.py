@@ -70,6 +70,6 @@ def _seconds(starts: Starts, gang: Gang) -> dict[str, float]:
     """Return how long the slowest podset takes, on the nodes that have a warmer."""
     slowest: dict[str, float] = {}
     for content in dict.fromkeys(podset.content for podset in gang.podsets):
-        for node, start in (starts.everywhere(content) or {}).items():
+        for node, start in (starts.everywhere(gang.namespace, content) or {}).items():
             slowest[node] = max(slowest.get(node, 0.0), start.seconds)
     return slowest

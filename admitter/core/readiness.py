@@ -203,7 +203,7 @@ class Readiness:
             plain = dataclasses.replace(answer, layers=())
             self._heard[key] = _Heard(answer=plain, at=now, with_secret=asked.question.credential is not None)
             if answer.digest:
-                self.starts.learn(key[1], answer)
+                self.starts.learn(*key, answer)
         while len(self._heard) > _MAX_KNOWN:
             del self._heard[next(iter(self._heard))]
         return is_news
@@ -231,7 +231,7 @@ class Readiness:
     # -- is it warm?
 
     def _cold(self, gang: Gang, grant: Grant, content: Mapping[str, Content], now: float) -> Explanation | None:
-        missing = list(self._missing(grant, content))
+        missing = list(self._missing(gang, grant, content))
         if not missing:
             return None
         since = self._since.get(gang.full_name, float("-inf"))
@@ -247,7 +247,7 @@ class Readiness:
         text = f"has a place, held until its images are warm there: {_some(parts)}"
         return _why(gang, WaitReason.IMAGES_COLD, text, until)
 
-    def _missing(self, grant: Grant, content: Mapping[str, Content]) -> Iterator[tuple[str, str, int]]:
+    def _missing(self, gang: Gang, grant: Grant, content: Mapping[str, Content]) -> Iterator[tuple[str, str, int]]:
         """Yield what nodes of the place lack of images that somebody is to warm there."""
         seen: set[tuple[str, str]] = set()
         for place in sorted(grant.placements, key=lambda each: (each.node, each.podset)):
@@ -255,7 +255,7 @@ class Readiness:
                 continue
             if not self.starts.warms(place.node, content[place.podset]):
                 continue
-            for image, size in self.starts.on(place.node, content[place.podset]).missing:
+            for image, size in self.starts.on(place.node, gang.namespace, content[place.podset]).missing:
                 is_hinted = imagename.host(imagename.full(image)) in self.policy.registries
                 if is_hinted and (place.node, image) not in seen:
                     seen.add((place.node, image))

@@ -1,7 +1,8 @@
 """How long a gang's images take to be ready on each node: a preference of placement, and what a hold waits for.
 
-In: nodes' warmth as their warmers measured it, what images consist of where a warmer has said so. Out: bytes missing and
-seconds, by node; by row, the units that a slow start counts for.
+In: nodes' warmth as their warmers measured it, what images consist of where a warmer has said so, to each namespace for
+itself: what one's secret opens is nothing to another. Out: bytes missing and seconds, by node; by row, the units that a
+slow start counts for.
 
 Invariants: what is not known counts as cold: a node without a warmer, a store that cannot be read, a runtime handler that
 nobody can follow. A penalty is 0..`preference_units`, whatever the delay, and no row is ever left out for it. A view has
@@ -26,7 +27,8 @@ from admitter.model.nodecapacity import ClusterView, NodeState
 from muster.model.reading import Known, Reading, Unknown
 from muster.model.warmth import Hold, ImageWarmth, Level, NodeWarmth
 
-_Contents: TypeAlias = tuple[Content, ...]
+_Key: TypeAlias = tuple[Content, tuple[int, ...]]
+"""A content, and which answer there is for each of its images; 0: none."""
 
 _MIB = 1024 * 1024
 DOWNLOAD_RATE = 50.0 * _MIB
@@ -60,6 +62,16 @@ def of_node(warmth: NodeWarmth | None, content: Content, known: Mapping[str, Ans
     return _start(_Index(warmth), _asked(content, known))
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    answer: Answer
+    number: int
+    """The same for namespaces to which an image is the same: what is worked out is worked out once."""
+
+
+_Column: TypeAlias = tuple[tuple[str, ...], Numbers]
+
+
 class Starts:
     """The starts on all nodes, worked out once per node and content until the node's images change."""
 
@@ -67,11 +79,13 @@ class Starts:
         self._policy = policy
         self._nodes: Mapping[str, NodeState] = {}
         self._indices: dict[str, _Index] = {}
-        self._known: collections.OrderedDict[str, Answer] = collections.OrderedDict()
-        self._starts: collections.OrderedDict[Content, dict[str, Start]] = collections.OrderedDict()
-        self._columns: collections.OrderedDict[_Contents, tuple[tuple[str, ...], Numbers]] = collections.OrderedDict()
+        self._known: dict[tuple[str, str], _Learned] = {}
+        """By namespace and full name, oldest first."""
+        self._last_number = 0
+        self._starts: collections.OrderedDict[_Key, tuple[_Asked, dict[str, Start]]] = collections.OrderedDict()
+        self._columns: collections.OrderedDict[tuple[_Key, ...], _Column] = collections.OrderedDict()
         self._is_synced = False
-        self._seen: set[Content] = set()
+        self._seen: set[_Key] = set()
         """Contents that were asked for since the last look."""
 
     def look(self, view: ClusterView) -> None:
@@ -79,34 +93,31 @@ class Starts:
         self._nodes, self._is_synced = view.nodes, False
         self._seen.clear()
 
-    def learn(self, name: str, answer: Answer) -> None:
-        """Take what an image is, by its full name."""
-        # What is asked again has another id, and is the same all the same.
+    def learn(self, namespace: str, name: str, answer: Answer) -> None:
+        """Take what an image is to a namespace, by its full name."""
+        # What is asked again has another id, and is the same all the same; so is what others were answered.
         plain = dataclasses.replace(answer, id=0)
-        is_news = self._known.get(name) != plain
-        self._known[name] = plain
-        self._known.move_to_end(name)
-        if is_news:
-            self._drop(name)
+        same = (each.number for (_, its), each in self._known.items() if its == name and each.answer == plain)
+        number = next(same, None)
+        if number is None:
+            number = self._last_number = self._last_number + 1
+        self._known.pop((namespace, name), None)
+        self._known[namespace, name] = _Learned(answer=plain, number=number)
         while len(self._known) > _MOST_KNOWN:
-            self._drop(self._known.popitem(last=False)[0])
+            # Whoever names most makes room.
+            most, _ = collections.Counter(each for each, _ in self._known).most_common(1)[0]
+            del self._known[next(key for key in self._known if key[0] == most)]
 
-    def _drop(self, name: str) -> None:
-        """Forget what was worked out of an image."""
-        for content in [each for each in self._starts if _has(each, name)]:
-            del self._starts[content]
-        for contents in [each for each in self._columns if any(_has(content, name) for content in each)]:
-            del self._columns[contents]
+    def known(self, namespace: str, name: str) -> Answer | None:
+        """Return what an image is to a namespace, if a warmer has said so."""
+        learned = self._known.get((namespace, name))
+        return learned.answer if learned is not None else None
 
-    def known(self, name: str) -> Answer | None:
-        """Return what an image is, if a warmer has said so."""
-        return self._known.get(name)
-
-    def on(self, node: str, content: Content) -> Start:
+    def on(self, node: str, namespace: str, content: Content) -> Start:
         """Return what a node lacks of a content."""
         self._sync()
-        found = self._starts.get(content, {}).get(node)
-        return found if found is not None else _start(self._index(node), _asked(content, self._known))
+        _, starts = self._starts.get(self._key(namespace, content), (None, {}))
+        return starts[node] if node in starts else _start(self._index(node), self._asked(namespace, content))
 
     def has(self, node: str, content: Content, name: str) -> bool:
         """Return whether a node's runtime has an image by its full name, and need not ask the registry."""
@@ -126,56 +137,68 @@ class Starts:
         snapshotter = index.snapshotter(content.handler)
         return index.warmth is not None and snapshotter is not None and snapshotter == index.warmth.store.snapshotter
 
-    def everywhere(self, content: Content) -> Mapping[str, Start] | None:
+    def everywhere(self, namespace: str, content: Content) -> Mapping[str, Start] | None:
         """Return the starts on the nodes that have a warmer; None: enough contents were looked at for this view."""
         self._sync()
-        return self._of(content) if self._may_look({content}) else None
+        key = self._key(namespace, content)
+        return self._of(namespace, key)[1] if self._may_look({key}) else None
 
     def penalty(self, gang: Gang, table: Table) -> Numbers | None:
         """Return by row the units that a gang's slow start counts for; None: it is no different anywhere."""
-        contents = tuple(dict.fromkeys(podset.content for podset in gang.podsets if podset.content.images))
+        contents = dict.fromkeys(podset.content for podset in gang.podsets if podset.content.images)
         if not contents or not self._policy.preference_units:
             return None
         self._sync()
-        if not self._indices or not self._may_look(contents):
+        keys = tuple(self._key(gang.namespace, content) for content in contents)
+        if not self._indices or not self._may_look(keys):
             return None
-        kept = self._columns.get(contents)
+        kept = self._columns.get(keys)
         if kept is None or kept[0] is not table.names:
-            kept = self._columns[contents] = table.names, self._column(contents, table.names)
+            kept = self._columns[keys] = table.names, self._column(gang.namespace, keys, table.names)
             while len(self._columns) > _MOST_COLUMNS:
                 self._columns.popitem(last=False)
-        self._columns.move_to_end(contents)
+        self._columns.move_to_end(keys)
         column = kept[1]
         return column if len(column) and int(column.min()) != int(column.max()) else None
 
-    def _may_look(self, contents: Collection[Content]) -> bool:
+    def _key(self, namespace: str, content: Content) -> _Key:
+        learned = (self._known.get((namespace, imagename.full(image))) for image in content.images)
+        return content, tuple(each.number if each is not None else 0 for each in learned)
+
+    def _asked(self, namespace: str, content: Content) -> "_Asked":
+        names = map(imagename.full, content.images)
+        answers = {name: answer for name in names if (answer := self.known(namespace, name)) is not None}
+        return _asked(content, answers)
+
+    def _may_look(self, keys: Collection[_Key]) -> bool:
         """Return whether the view's bound allows these; what is worked out already counts, so that memory decides nothing."""
         most = max(1, min(MOST_CONTENTS, MOST_STARTS // max(1, len(self._indices))))
-        wanted = self._seen.union(contents)
+        wanted = self._seen.union(keys)
         if len(wanted) > max(most, len(self._seen)):
             return False
         self._seen = wanted
         return True
 
-    def _column(self, contents: Iterable[Content], names: tuple[str, ...]) -> Numbers:
+    def _column(self, namespace: str, keys: Iterable[_Key], names: tuple[str, ...]) -> Numbers:
         slowest = np.zeros(len(names))
-        for content in contents:
-            starts, cold = self._of(content), _start(_NOWHERE, _asked(content, self._known)).seconds
+        for key in keys:
+            asked, starts = self._of(namespace, key)
+            cold = _start(_NOWHERE, asked).seconds
             found = [starts[name].seconds if name in starts else cold for name in names]
             slowest = np.maximum(slowest, found)
         share = np.minimum(slowest - START_SECONDS, self._policy.preference_seconds) / self._policy.preference_seconds
         column: Numbers = np.rint(np.maximum(share, 0) * self._policy.preference_units).astype(np.int64)
         return column
 
-    def _of(self, content: Content) -> dict[str, Start]:
-        """Return the starts on the nodes that have a warmer."""
-        if content not in self._starts:
-            asked = _asked(content, self._known)
-            self._starts[content] = {node: _start(index, asked) for node, index in self._indices.items()}
+    def _of(self, namespace: str, key: _Key) -> "tuple[_Asked, dict[str, Start]]":
+        """Return what a content asks for, and the starts on the nodes that have a warmer."""
+        if key not in self._starts:
+            asked = self._asked(namespace, key[0])
+            self._starts[key] = asked, {node: _start(index, asked) for node, index in self._indices.items()}
             while len(self._starts) > MOST_CONTENTS:
                 self._starts.popitem(last=False)
-        self._starts.move_to_end(content)
-        return self._starts[content]
+        self._starts.move_to_end(key)
+        return self._starts[key]
 
     def _index(self, node: str) -> "_Index":
         return self._indices.get(node, _NOWHERE)
@@ -197,10 +220,9 @@ class Starts:
         self._indices.update((node, _Index(warm[node])) for node in changed)
         if gone or changed:
             self._columns.clear()
-        for content, starts in self._starts.items():
+        for asked, starts in self._starts.values():
             for node in gone:
                 starts.pop(node, None)
-            asked = _asked(content, self._known)
             starts.update((node, _start(self._indices[node], asked)) for node in changed)
 
 
@@ -242,10 +264,6 @@ def _asked(content: Content, known: Mapping[str, Answer]) -> _Asked:
     return _Asked(
         images=tuple((image, name, known.get(name)) for image, name in names.items()), handler=content.handler
     )
-
-
-def _has(content: Content, name: str) -> bool:
-    return name in map(imagename.full, content.images)
 
 
 def _start(index: _Index, asked: _Asked) -> Start:

@@ -26,7 +26,8 @@ def known(view, *, verified=True, answers=((NAME, ANSWER),), secrets=codec.EMPTY
     starts = Starts(POLICY)
     starts.look(view)
     for name, answer in answers:
-        starts.learn(name, answer)
+        for namespace in ("team-a", "team-b"):
+            starts.learn(namespace, name, answer)
     return Known(starts=starts, is_verified=lambda _: verified, secrets=secrets)
 
 

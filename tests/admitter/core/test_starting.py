@@ -146,10 +146,10 @@ def test_what_changes_on_one_node_is_seen_and_what_a_warmer_says_too():
     found.look(warmed(view, n1=node_warmth(image()), n2=node_warmth()))
     assert found.penalty(gang, supply.table).tolist() == [0, 4]
     found.look(warmed(view, n1=node_warmth(image()), n2=node_warmth(layers=(2,))))
-    found.learn(NAME, answer((1, 1 * MIB), (2, 599 * MIB)))
+    found.learn("team-a", NAME, answer((1, 1 * MIB), (2, 599 * MIB)))
     assert found.penalty(gang, supply.table) is None, "one mebibyte is no difference"
-    assert found.on("n2", CONTENT).missing == ((NAME, 1 * MIB),)
-    assert found.on("nobody", CONTENT).missing == ((NAME, 600 * MIB),)
+    assert found.on("n2", "team-a", CONTENT).missing == ((NAME, 1 * MIB),)
+    assert found.on("nobody", "team-a", CONTENT).missing == ((NAME, 600 * MIB),)
 
 
 fleets = st.lists(
@@ -245,17 +245,48 @@ def test_what_is_kept_is_bounded_whatever_tenants_name():
     for turn in range(5):
         preferences(starts, view, range(40 * turn, 40 * turn + 40))
     for number in range(700):
-        starts.learn(f"r.example/ml/x:v{number}", LAYERS)
+        starts.learn("a", f"r.example/ml/x:v{number}", LAYERS)
     assert len(starts._starts) <= starting.MOST_CONTENTS
-    assert starts.known("r.example/ml/x:v0") is None
-    assert starts.known("r.example/ml/x:v699") is not None
+    assert starts.known("a", "r.example/ml/x:v0") is None
+    assert starts.known("a", "r.example/ml/x:v699") is not None
 
 
 def test_an_answer_drops_only_what_names_its_image():
     view, starts = many_warm(2), starting.Starts(LIKES)
     starts.look(view)
-    before = [starts.everywhere(content_of(number)) for number in range(3)]
-    starts.learn("r.example/ml/cuda:v1", LAYERS)
-    after = [starts.everywhere(content_of(number)) for number in range(3)]
+    before = [starts.everywhere("a", content_of(number)) for number in range(3)]
+    starts.learn("a", "r.example/ml/cuda:v1", LAYERS)
+    after = [starts.everywhere("a", content_of(number)) for number in range(3)]
     assert [one is other for one, other in zip(before, after, strict=True)] == [True, False, True]
     assert after[1]["n1"].missing[0][1] == 600 * MIB
+
+
+def test_what_one_namespaces_secret_opens_is_nothing_to_another():
+    view, starts = many_warm(3), starting.Starts(LIKES)
+    starts.look(view)
+    starts.learn("a", NAME, LAYERS)
+    assert starts.known("b", NAME) is None
+    assert starts.on("n1", "b", CONTENT).missing == ((NAME, starting.UNSEEN_BYTES),)
+    assert starts.on("n1", "a", CONTENT).missing == ((NAME, 600 * MIB),)
+    starts.learn("b", NAME, dataclasses.replace(LAYERS, digest="sha256:" + 64 * "c", bytes_total=5))
+    assert starts.known("a", NAME).digest == LAYERS.digest
+
+
+def test_namespaces_to_which_an_image_is_the_same_share_what_is_worked_out(monkeypatch):
+    monkeypatch.setattr(starting, "MOST_CONTENTS", 1)
+    view, starts = many_warm(3), starting.Starts(LIKES)
+    starts.look(view)
+    names = [f"team-{number}" for number in range(20)]
+    for number, name in enumerate(names):
+        starts.learn(name, NAME, dataclasses.replace(LAYERS, id=number))
+    found = [starts.everywhere(name, CONTENT) for name in names]
+    assert all(each is found[0] for each in found)
+    assert starts.everywhere("nobody-asked-for-it", CONTENT) is None
+
+
+def test_who_names_most_images_makes_room():
+    starts = starting.Starts(LIKES)
+    starts.learn("b", NAME, LAYERS)
+    for number in range(700):
+        starts.learn("a", f"r.example/ml/x:v{number}", dataclasses.replace(LAYERS, bytes_total=number))
+    assert starts.known("b", NAME) == dataclasses.replace(LAYERS, id=0)
