@@ -134,9 +134,15 @@ class WarmLoop:
         for each in found:
             for name in readiness.names(each.gang):
                 self._images.ask(each.gang.namespace, name, each.nodes, now, fresh_seconds=TAG_SECONDS)
-        known = Known(starts=self._images.starts, is_verified=self._verifier.passes, secrets=self._images.secrets)
+        known = Known(
+            starts=self._images.starts,
+            is_verified=self._verifier.passes,
+            is_refused=self._verifier.refuses,
+            secrets=self._images.secrets,
+        )
         before = self._hints
         self._hints = hints.plan(found, before, known, self._policy.images, now)
+        self._images.refused = self._hints.refused
         if self._hints.images != before.images:
             _LOG.info("hints", nodes=len(self._hints.images), images=sum(map(len, self._hints.images.values())))
 

@@ -198,7 +198,8 @@ class Book(Register):
         record = self._keep(lifecycle.leased(record, grant, lease, view, now))
         self.trust.note_lease(record.key, lease)
         nodes = len({placement.node for placement in grant.placements})
-        self._note("leased", record, "admitter", "admit", f"{record.gang.pods} pods on {nodes} nodes")
+        detail, waived = f"{record.gang.pods} pods on {nodes} nodes", self._images.waived.pop(record.key, "")
+        self._note("leased", record, "admitter", "admit", f"{detail}; {waived}" if waived else detail)
 
     def _refuse(self, record: GangRecord, why: Explanation) -> None:
         if record.why != why:

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from admitter.core import imagename
-from admitter.core.readiness import Secrets, names
+from admitter.core.readiness import Refusals, Secrets, names
 from admitter.core.starting import Starts
 from admitter.model.content import Answer, ImagePolicy, WarmImage
 from admitter.model.gang import Gang
@@ -49,6 +49,7 @@ class Hints:
     images: Mapping[str, tuple[WarmImage, ...]] = codec.mapping()
     """By node."""
     spent: tuple[Spent, ...] = ()
+    refused: Refusals = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,8 @@ class Known:
     starts: Starts
     is_verified: Callable[[str], bool]
     """Of a name with digest."""
+    is_refused: Callable[[str], bool] = lambda _: False
+    """It was judged, and not let pass."""
     secrets: Secrets = codec.mapping()
 
 
@@ -67,23 +70,25 @@ NOTHING = Hints()
 def plan(likely: Sequence[Likely], before: Hints, known: Known, policy: ImagePolicy, now: float) -> Hints:
     """Return what nodes are to be told now."""
     turn = _Turn(before, policy, now)
-    wishes = [wish for each in likely for wish in _wishes(each, known, policy)]
+    wishes = [wish for each in likely for wish in _wishes(each, known, policy, turn)]
     # Those that have begun go first; a sort keeps the rest in the queue's order.
     for wish in sorted(wishes, key=lambda wish: not turn.has_begun(wish)):
         turn.take(wish)
-    return Hints(images=codec.freeze(turn.ordered(wishes)), spent=turn.spent())
+    return Hints(images=codec.freeze(turn.ordered(wishes)), spent=turn.spent(), refused=turn.refused)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Wish:
     namespace: str
     node: str
+    name: str
+    """In full, as the pods have it."""
     image: WarmImage
     missing: int
     total: int
 
 
-def _wishes(likely: Likely, known: Known, policy: ImagePolicy) -> list[_Wish]:
+def _wishes(likely: Likely, known: Known, policy: ImagePolicy, turn: "_Turn") -> list[_Wish]:
     found, namespace = [], likely.gang.namespace
     for node in likely.nodes:
         lacks: dict[str, int] = {}
@@ -99,13 +104,17 @@ def _wishes(likely: Likely, known: Known, policy: ImagePolicy) -> list[_Wish]:
             if answer is None or imagename.host(name) not in policy.registries:
                 continue
             reference = imagename.at(name, answer.digest)
-            if known.is_verified(reference):
+            if not known.is_verified(reference):
+                if known.is_refused(reference):
+                    turn.refuse(node, namespace, name, "the verification refused it")
+            else:
                 secret = known.secrets.get((namespace, imagename.host(name)))
                 image = WarmImage(reference=reference, secret=secret.version if secret is not None else "")
                 found.append(
                     _Wish(
                         namespace=namespace,
                         node=node,
+                        name=name,
                         image=image,
                         missing=lacks.get(name, 0),
                         total=_total(answer),
@@ -132,6 +141,11 @@ class _Turn:
         self._taken: dict[tuple[str, str], _Wish] = {}
         self._pulling: set[str] = set()
         self._held: dict[str, int] = {}
+        self.refused: dict[tuple[str, str, str], str] = {}
+
+    def refuse(self, node: str, namespace: str, name: str, why: str) -> None:
+        """Note that a node is not told, for a reason that does not end by waiting a turn."""
+        self.refused[node, namespace, name] = why
 
     def has_begun(self, wish: _Wish) -> bool:
         return (wish.node, wish.image.reference) in self._begun
@@ -144,12 +158,14 @@ class _Turn:
         held = self._held.get(wish.namespace, 0) + wish.total
         is_new = not self.has_begun(wish)
         if held > self._policy.namespace_bytes:
+            self.refuse(wish.node, wish.namespace, wish.name, "it is over the namespace's budget of hints")
             return
         if wish.missing and wish.node not in self._pulling and len(self._pulling) >= self._policy.herd:
             return
         if is_new and wish.missing:
             hour = sum(spent.bytes for spent in self._spent if spent.namespace == wish.namespace)
             if hour + wish.missing > self._policy.namespace_bytes_per_hour:
+                self.refuse(wish.node, wish.namespace, wish.name, "it is over the namespace's hourly budget of hints")
                 return
             self._spent.append(Spent(namespace=wish.namespace, at=self._now, bytes=wish.missing))
         self._held[wish.namespace] = held

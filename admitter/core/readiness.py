@@ -6,7 +6,8 @@ questions that nodes are to be asked.
 Invariants: only a registry's own word that an image is not there holds a gang without end, and such a gang keeps no place
 from others. 401 is such a word only if the pod's pull secret was shown; 404 only if it was, or if the pods name none, and if
 no node of the place has the image. Whatever is not known in time (no warmer, no answer, a host that is left alone) holds
-nobody. A hold for warmth ends after `hold_seconds`. Nothing is leased for a gang that is held.
+nobody. A hold for warmth ends after `hold_seconds`, and at once for an image that will not get warm. Nothing is leased for
+a gang that is held.
 
 Not here: which nodes are to be warmed (hints.py).
 """
@@ -37,6 +38,25 @@ _HOLD_REMEMBERED_SECONDS = 600.0
 
 Secrets = Mapping[tuple[str, str], PullSecret]
 """Namespace and registry -> what a readable pull secret holds for it."""
+Refusals = Mapping[tuple[str, str, str], str]
+"""Node, namespace and full name -> why that node is not told to warm that image, and will not be soon (hints.py)."""
+_NOT_WARMED = frozenset(
+    {
+        NOT_FOUND,
+        UNAUTHORIZED,
+        "OverBudget",
+        "DiskFull",
+        "CorruptBlob",
+        "Schema1",
+        "NoPlatform",
+        "ForeignLayer",
+        "EmptyLayer",
+        "BadManifest",
+        "BadConfig",
+        "LazyBroken",
+    }
+)
+"""Reasons of a warmer that no wait of minutes ends (agent/core/warmfailure.py)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +93,9 @@ class Readiness:
         self.policy = policy
         self.starts = Starts(policy)
         self.secrets: Secrets = {}
+        self.refused: Refusals = {}
+        self.waived: dict[str, str] = {}
+        """Gang -> what of its place is not warm and was not waited for, as it was judged last."""
         self.held: dict[str, tuple[Gang, tuple[str, ...]]] = {}
         """Gang -> the nodes of the place that it would have."""
         self._view: ClusterView | None = None
@@ -98,6 +121,7 @@ class Readiness:
         """Drop what is known of the places of gangs that wait no more."""
         names = set(living)
         self.held = {name: place for name, place in self.held.items() if name in names}
+        self.waived = {name: why for name, why in self.waived.items() if name in names}
         self._gone = {name: gone for name, gone in self._gone.items() if name in names}
 
     def stand_by(self) -> None:
@@ -232,6 +256,11 @@ class Readiness:
 
     def _cold(self, gang: Gang, grant: Grant, content: Mapping[str, Content], now: float) -> Explanation | None:
         missing = list(self._missing(gang, grant, content))
+        refused = [f"{image} on {node}: {why}" for node, image, _, why in missing if why]
+        missing = [each for each in missing if not each[3]]
+        self.waived.pop(gang.full_name, None)
+        if refused:
+            self.waived[gang.full_name] = f"not waited for: {_some(refused)}"
         if not missing:
             return None
         since = self._since.get(gang.full_name, float("-inf"))
@@ -243,12 +272,13 @@ class Readiness:
         until = since + self.policy.hold_seconds
         if now >= until:
             return None
-        parts = [f"{node} misses {-(-size // _MIB)} MiB of {image}" for node, image, size in missing]
-        text = f"has a place, held until its images are warm there: {_some(parts)}"
+        parts = [f"{node} misses {-(-size // _MIB)} MiB of {image}" for node, image, size, _ in missing]
+        also = f"; {self.waived[gang.full_name]}" if refused else ""
+        text = f"has a place, held until its images are warm there: {_some(parts)}{also}"
         return _why(gang, WaitReason.IMAGES_COLD, text, until)
 
-    def _missing(self, gang: Gang, grant: Grant, content: Mapping[str, Content]) -> Iterator[tuple[str, str, int]]:
-        """Yield what nodes of the place lack of images that somebody is to warm there."""
+    def _missing(self, gang: Gang, grant: Grant, content: Mapping[str, Content]) -> Iterator[tuple[str, str, int, str]]:
+        """Yield what nodes of the place lack of images that somebody is to warm there, and why it will not come."""
         seen: set[tuple[str, str]] = set()
         for place in sorted(grant.placements, key=lambda each: (each.node, each.podset)):
             if place.podset not in content or not self._can_ask(place.node):
@@ -259,7 +289,22 @@ class Readiness:
                 is_hinted = imagename.host(imagename.full(image)) in self.policy.registries
                 if is_hinted and (place.node, image) not in seen:
                     seen.add((place.node, image))
-                    yield place.node, image, size
+                    yield place.node, image, size, self._refusal(place.node, gang.namespace, imagename.full(image))
+
+    def _refusal(self, node: str, namespace: str, name: str) -> str:
+        """Return why an image will not get warm on a node; empty: it may."""
+        refused, answer = self.refused.get((node, namespace, name)), self.starts.known(namespace, name)
+        if refused is not None:
+            return refused
+        if answer is None:
+            heard = self._heard.get((namespace, name))
+            return f"{heard.answer.reason} {heard.answer.detail}".rstrip() if heard is not None else ""
+        state = self._view.nodes.get(node) if self._view is not None else None
+        reference = imagename.at(name, answer.digest)
+        for image in state.warmth.images if state is not None and state.warmth is not None else ():
+            if image.reference == reference and image.reason in _NOT_WARMED:
+                return f"{image.reason} {image.detail}".rstrip()
+        return ""
 
 
 def names(gang: Gang) -> tuple[str, ...]:

@@ -42,6 +42,11 @@ class Verifier:
             self._queue.put_nowait(name)
         return False
 
+    def refuses(self, name: str) -> bool:
+        """Return whether an image was judged and not let pass, the last time."""
+        passed, _ = self._verdicts.get(name, (True, 0.0))
+        return not passed
+
     async def run(self) -> None:
         """Judge until cancelled."""
         while True:

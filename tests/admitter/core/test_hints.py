@@ -85,6 +85,20 @@ def test_a_hint_names_the_secret_of_a_namespace_that_wants_the_image():
     assert not plan([wants("n1")], cold("n1"), secrets=secrets).images["n1"][0].secret
 
 
+def test_why_a_node_is_never_told_is_known_and_waiting_for_a_turn_is_no_such_reason():
+    view, key = cold("n1", "n2"), ("n1", "team-a", NAME)
+    assert plan([wants("n1")], view).refused == {}
+    judged = dataclasses.replace(known(view, verified=False), is_refused=lambda _: True)
+    refused = hints.plan([wants("n1")], hints.NOTHING, judged, POLICY, 0.0).refused
+    assert refused == {key: "the verification refused it"}
+    assert plan([wants("n1")], view, verified=False).refused == {}, "it is being judged"
+    small = dataclasses.replace(POLICY, namespace_bytes=MIB)
+    assert plan([wants("n1")], view, policy=small).refused.keys() == {key}
+    slow = dataclasses.replace(POLICY, namespace_bytes_per_hour=MIB)
+    assert plan([wants("n1")], view, policy=slow).refused.keys() == {key}
+    assert plan([wants("n1", "n2")], view, policy=dataclasses.replace(POLICY, herd=1)).refused == {}
+
+
 ELSEWHERE = {"": "overlayfs", "kata": "stargz"}
 
 
