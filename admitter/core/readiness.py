@@ -296,15 +296,17 @@ class Readiness:
         refused, answer = self.refused.get((node, namespace, name)), self.starts.known(namespace, name)
         if refused is not None:
             return refused
-        if answer is None:
-            heard = self._heard.get((namespace, name))
-            return f"{heard.answer.reason} {heard.answer.detail}".rstrip() if heard is not None else ""
-        state = self._view.nodes.get(node) if self._view is not None else None
-        reference = imagename.at(name, answer.digest)
-        for image in state.warmth.images if state is not None and state.warmth is not None else ():
-            if image.reference == reference and image.reason in _NOT_WARMED:
-                return f"{image.reason} {image.detail}".rstrip()
-        return ""
+        said: list[tuple[str, str]] = []
+        state, heard = (
+            self._view.nodes.get(node) if self._view is not None else None,
+            self._heard.get((namespace, name)),
+        )
+        if answer is None and heard is not None:
+            said = [(heard.answer.reason, heard.answer.detail)]
+        elif answer is not None and state is not None and state.warmth is not None:
+            reference = imagename.at(name, answer.digest)
+            said = [(image.reason, image.detail) for image in state.warmth.images if image.reference == reference]
+        return next((f"{reason} {detail}".rstrip() for reason, detail in said if reason in _NOT_WARMED), "")
 
 
 def names(gang: Gang) -> tuple[str, ...]:

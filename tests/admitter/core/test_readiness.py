@@ -315,12 +315,13 @@ def test_a_hold_ends_at_once_for_what_will_not_get_warm_and_says_so(end):
     assert images.waived == {"team-a/train": f"not waited for: {NAME} on n1: {why}"}
 
 
-def test_an_image_that_could_not_be_resolved_is_not_waited_for():
+@pytest.mark.parametrize(("reason", "is_held"), [("Unauthorized", False), ("TooManyRequests", True)])
+def test_an_image_that_cannot_be_resolved_is_not_waited_for(reason, is_held):
     images = looked(policy=dataclasses.replace(HOLDING, is_checked=True))
     judge(images, 0.0)
-    reply(images, 1.0, reason="Unauthorized")
-    assert judge(images, 2.0) is None
-    assert "Unauthorized" in images.waived["team-a/train"]
+    reply(images, 1.0, reason=reason)
+    assert (judge(images, 2.0) is not None) is is_held
+    assert (reason in images.waived.get("team-a/train", "")) is not is_held
 
 
 def test_what_will_not_get_warm_is_said_beside_what_is_waited_for():
