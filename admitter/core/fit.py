@@ -103,12 +103,15 @@ def rooms(
     options = tuple(_option(asked, table, name, used, where, limits) for name in candidates(asked, table))
     nothing = np.zeros(count, dtype=np.int64)
     may = _may(asked, table, where, count)
-    pods = sum((option.pods for option in options), nothing)
+    pods = np.where(may, sum((option.pods for option in options), nothing), 0)
     units = sum((option.units for option in options), nothing)
     for resource, need in beside(asked, table):
+        # A pod may name resources without end that no node has: the first of them settles it.
+        if not pods.any():
+            break
         left = table.column(resource)[where] - _used(used, resource, where)
         pods = np.minimum(pods, np.maximum(left, 0) // need)
-    return Rooms(options=options, pods=np.where(may, pods, 0), units=np.where(may, units, 0))
+    return Rooms(options=options, pods=pods, units=np.where(may, units, 0))
 
 
 def candidates(asked: Question, table: Table) -> list[str]:

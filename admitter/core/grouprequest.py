@@ -29,6 +29,8 @@ from muster.pb.muster.v1 import admission_pb2
 
 VENDOR = "nvidia.com/"
 HOSTNAME = "kubernetes.io/hostname"
+MAX_RESOURCES = 64
+"""Names in one pod's requests; no node offers as many, and each is looked up for each kind of pod in each pass."""
 _NODE_NAME = "metadata.name"
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
 _PATH = re.compile(r"open\.podsets\[(\d+)\](?:\.(\w+))?")
@@ -168,8 +170,10 @@ def _shape(pod: KubePod, owner_runtime: str, devices: frozenset[str]) -> Shape |
     if not asked:
         return None
     if len(asked) > 1:
-        return f"asks for {' and '.join(sorted(asked))}: a lease is held on one of them only"
+        return f"asks for {' and '.join(sorted(asked)[:4])}: a lease is held on one of them only"
     ((device, units),) = asked.items()
+    if len(pod.requests) > MAX_RESOURCES:
+        return f"asks for {len(pod.requests)} resources, not 1..{MAX_RESOURCES}"
     runtime = pod.annotations.get(labels.MAX_RUNTIME.full, owner_runtime)
     if runtime and max_runtime_seconds(runtime) is None:
         return f"{labels.MAX_RUNTIME.full}: {runtime[:32]!r} is no duration such as 4h30m"

@@ -89,6 +89,10 @@ def test_the_owner_says_how_long_where_the_pod_does_not():
         ([a_pod(annotations={labels.MAX_RUNTIME.full: "soon"})], "'soon' is no duration such as 4h30m"),
         ([a_pod(annotations={labels.MAX_RUNTIME.full: "0s"})], "'0s' is no duration such as 4h30m"),
         ([a_pod(requests={GPU: 1, "nvidia.com/mig-1g.10gb": 1})], "asks for nvidia.com/gpu and nvidia.com/mig-1g.10gb"),
+        (
+            [a_pod(requests={GPU: 1, **{f"example.com/{index}": 1 for index in range(64)}})],
+            "pod trainer-0: asks for 65 resources, not 1..64",
+        ),
         ([a_pod(requests={GPU: 9000})], "pod trainer-0: gpus: 9000 is not in 1..4096"),
         ([a_pod(requests={GPU: 2**62})], "is not in 1..4096"),
         ([a_pod(priority=1), a_pod("trainer-1", priority=2)], "its pods have priorities 1 and 2"),
