@@ -1,25 +1,32 @@
 """Run the reader: wire its parts, wait for a reason to end, leave the driver closed.
 
 Exit codes: 0 asked to end (signal, Exit call, or parent gone); 10 the driver changed; 11 a call hung in the driver when
-the session had to be closed. After 10 and 11 whoever supervises the reader starts a new one.
+the session had to be closed; 12 its socket was taken away. After 10, 11 and 12 whoever supervises the reader starts a new one.
 
 Why `os._exit` is not needed: worker threads are daemons, so one that hangs in the driver does not keep the process.
 """
 
 import asyncio
 import datetime
+import functools
 import logging
 import os
+import pathlib
 import signal
 import sys
 import time
 from collections.abc import Callable
 
+from agent import unixserver
 from agent.reader import config, jsonlog, kernel_follow, kernel_log, observer, processes, serve, session, watchers
 from muster import clock
 from muster.model.reading import Known, Unknown
 
 _log = logging.getLogger("muster.reader")
+
+EXIT_LOST = 12
+_LOST_SECONDS = 5.0
+"""Between two looks at its own socket."""
 
 
 def run(settings: config.ReaderConfig) -> int:
@@ -65,8 +72,9 @@ async def _serve(settings: config.ReaderConfig) -> tuple[int, str]:
         streams=streams,
         end=end,
     )
-    following = (loop.create_task(follower.run()), loop.create_task(service.sockets.run()))
-    async with serve.serving(service, settings.socket):
+    following = [loop.create_task(follower.run()), loop.create_task(service.sockets.run())]
+    async with serve.serving(service, settings.socket) as own:
+        following.append(loop.create_task(_end_when_lost(settings.socket, own, functools.partial(end, EXIT_LOST))))
         _log.info("reader serves %s", settings.socket)
         outcome = await ended
         streams.end()
@@ -76,6 +84,15 @@ async def _serve(settings: config.ReaderConfig) -> tuple[int, str]:
         if left:
             _log.warning("reader leaves open: %s", ", ".join(left))
         return outcome
+
+
+async def _end_when_lost(path: pathlib.Path, own: unixserver.File, end: Callable[[str], None]) -> None:
+    """End when nobody can reach this reader any more: whoever starts readers starts one that can be reached."""
+    while True:
+        await asyncio.sleep(_LOST_SECONDS)
+        if await asyncio.to_thread(unixserver.is_lost, path, own):
+            break
+    end(f"nobody is to be reached at {path} any more")
 
 
 def _end_with_parent(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:

@@ -9,13 +9,13 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import os
 import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
 
+from agent import unixserver
 from agent.model import planes
 from agent.reader import (
     cdi,
@@ -304,17 +304,12 @@ def _put_items(message: Any, value: Reading[tuple[Any, ...]]) -> Unknown | None:
 
 
 @contextlib.asynccontextmanager
-async def serving(service: ReaderService, socket: pathlib.Path) -> AsyncIterator[None]:
-    """Serve on the socket until the block ends."""
+async def serving(service: ReaderService, socket: pathlib.Path) -> AsyncIterator[unixserver.File]:
+    """Serve on the socket until the block ends; yield which file it is."""
     server = grpc.aio.server()
     reader_pb2_grpc.add_ReaderServiceServicer_to_server(service, server)
-    os.makedirs(socket.parent, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(socket)  # A killed reader leaves its own behind.
-    server.add_insecure_port(f"unix:{socket}")
-    await server.start()
-    os.chmod(socket, 0o660)
+    own = await unixserver.start(server, socket, 0o660)
     try:
-        yield
+        yield own
     finally:
         await server.stop(grace=0.2)

@@ -18,6 +18,8 @@ from typing import Any
 
 import structlog
 
+from agent import unixserver
+
 _LOG = structlog.get_logger(__name__)
 
 REQUEST_SECONDS = 5.0
@@ -39,6 +41,7 @@ class ControlServer:
         self._path = path
         self._commands = commands
         self._server: asyncio.Server | None = None
+        self._own: unixserver.File | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -51,6 +54,7 @@ class ControlServer:
         before = os.umask(0o177)
         try:
             self._server = await asyncio.start_unix_server(self._accept, path=str(self._path), limit=MAX_REQUEST_BYTES)
+            self._own = unixserver.identity(self._path)
         finally:
             os.umask(before)
 
@@ -62,7 +66,8 @@ class ControlServer:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
-            self._path.unlink(missing_ok=True)
+            if unixserver.identity(self._path) == self._own:  # Else a successor's.
+                self._path.unlink(missing_ok=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))

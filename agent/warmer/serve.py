@@ -7,14 +7,13 @@ state, never a backlog. A change to the worse is told at once, others at most ev
 import asyncio
 import contextlib
 import errno
-import os
 import pathlib
-import socket as sockets
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 
+from agent import unixserver
 from agent.core import warmref
 from agent.model.warm import Failure, Refused, Wanted
 from agent.warmer import engine
@@ -93,30 +92,12 @@ def _answer(resolution: Resolution) -> Any:
 @contextlib.asynccontextmanager
 async def serving(service: WarmerService, path: pathlib.Path) -> AsyncIterator[None]:
     """Serve on the socket until the block ends; OSError where another warmer does."""
-    os.makedirs(path.parent, exist_ok=True)
-    if _is_served(path):
+    if unixserver.is_served(path):
         raise OSError(errno.EADDRINUSE, "another warmer answers there")
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # A killed warmer leaves its own behind.
     server = grpc.aio.server()
     warmer_pb2_grpc.add_WarmerServiceServicer_to_server(service, server)
-    before = os.umask(0o117)
-    try:
-        server.add_insecure_port(f"unix:{path}")
-        await server.start()
-    finally:
-        os.umask(before)
+    await unixserver.start(server, path, 0o660)
     try:
         yield
     finally:
         await server.stop(grace=0.2)
-
-
-def _is_served(path: pathlib.Path) -> bool:
-    with sockets.socket(sockets.AF_UNIX) as probe:
-        probe.settimeout(2)
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-    return True

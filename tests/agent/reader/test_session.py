@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from agent.reader import config, driver, session, workers
+from agent import unixserver
+from agent.reader import command, config, driver, session, workers
 from agent.sources import reader
 from hack import fakenvml
 from hack.fakenode import host
@@ -220,6 +221,33 @@ async def test_the_reader_ends_when_its_parent_is_gone(tmp_path):
         world.process._child.stdin.close()  # What the kernel does when the parent dies, however it dies.
         await worlds.until(world.client.read_nvml, lambda reading: world.process.pid not in (None, pid))
         assert world.process.last_exit_code == 0
+
+
+async def test_a_reader_whose_socket_was_taken_away_makes_room_for_one_that_can_be_reached(tmp_path):
+    async with running(tmp_path) as world:
+        await world.nvml()
+        (tmp_path / "reader.sock").unlink()
+        await worlds.until(world.client.read_nvml, lambda reading: world.process.starts >= 2)
+        assert world.process.last_exit_code == command.EXIT_LOST
+        assert len((await world.nvml()).devices) == 8
+
+
+async def test_a_reader_that_ends_late_takes_nothing_from_the_one_after_it(tmp_path):
+    """As an agent's last reader does that the agent did not live to bury."""
+    async with running(tmp_path) as world:
+        await world.nvml()
+        earlier = unixserver.identity(tmp_path / "reader.sock")
+        late, world.process = world.process, worlds.another(world.process)
+        world.process.start()
+
+        async def file():
+            return unixserver.identity(tmp_path / "reader.sock")
+
+        later = await worlds.until(file, lambda found: found if found not in (None, earlier) else None)
+        await late.stop()
+        await world.client.close()
+        assert len((await world.nvml()).devices) == 8
+        assert await file() == later
 
 
 async def test_a_terminated_reader_leaves_the_driver_closed(tmp_path):

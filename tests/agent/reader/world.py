@@ -123,3 +123,8 @@ class Events:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
+
+
+def another(process):
+    """Return a second reader of the same host, not yet started."""
+    return readerprocess.ReaderProcess(process._argv, process._environment)
