@@ -25,7 +25,7 @@ from lightkube.models import meta_v1
 from lightkube.resources import core_v1 as core
 
 from hack import pki
-from hack.bench import feed as feedbench
+from hack.bench import child
 from hack.cluster import grants, run, versions
 from hack.fakenode import fleet
 
@@ -144,9 +144,9 @@ def stage(
             for index in range(nodes):
                 authority.issue_node(f"fake-{index:04d}")
             ports = [each.port for each in made]
-            child = feedbench.Child("hack.bench.kubefeed", folder / "pki", cluster.kubeconfig, *ports)
-            stack.callback(child.end)
-            child.hear()
+            agents = child.Child("hack.bench.kubefeed", folder / "pki", cluster.kubeconfig, *ports)
+            stack.callback(agents.end)
+            agents.hear()
         yield Stage(folder, cluster, made)
 
 

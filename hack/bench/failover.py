@@ -37,6 +37,8 @@ LEASE_SECONDS = 3.0
 """Of the Lease, by default: a fifth of the program's own. A machine with more work than cores cannot renew one so short."""
 GRACE_SECONDS = 3.0
 """After a term's begin: longer than an agent here is away (kubefeed.REDIAL_SECONDS)."""
+LEASE_GRACE_SECONDS = 12.0
+"""How long a gang's lease outlives its client: of a gang that ended while nobody led, that is how long its GPUs are held."""
 TURN_SECONDS = 60.0
 END_SECONDS = 120.0
 
@@ -187,7 +189,12 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 
 def measure(kills: int, seconds: float, seed: int, lease_seconds: float) -> dict[str, Any]:
     """Run the benchmark once, on a cluster of its own."""
-    flags = {"--lease-seconds": str(lease_seconds), "--new-term-grace-seconds": str(GRACE_SECONDS)}
+    settings = {
+        "lease_seconds": lease_seconds,
+        "new_term_grace_seconds": GRACE_SECONDS,
+        "lease_grace_seconds": LEASE_GRACE_SECONDS,
+    }
+    flags = {f"--{name.replace('_', '-')}": str(value) for name, value in settings.items()}
     facts = running.machine()
     with (
         running.scratch("muster-bench-") as folder,
@@ -196,7 +203,6 @@ def measure(kills: int, seconds: float, seed: int, lease_seconds: float) -> dict
         figures = asyncio.run(_measure(stage, kills, seconds, seed))
         line = stage.cluster.line
     kubernetes = versions.LINES[line].kubernetes
-    settings = {"lease_seconds": lease_seconds, "new_term_grace_seconds": GRACE_SECONDS}
     return {"bench": "failover", **facts, "kubernetes": kubernetes, "nodes": NODES, **settings, "seed": seed, **figures}
 
 

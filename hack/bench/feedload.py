@@ -86,7 +86,7 @@ class Node:
     """One connected node; its deltas go back and forth between two states, a pod coming and going."""
 
     def __init__(self, folder: pathlib.Path, port: int, name: str) -> None:
-        self.stream = h2stream.Stream(port, h2stream.context_of(h2stream.files_of(folder, name)))
+        self.stream = h2stream.Stream(h2stream.dial(port, h2stream.context_of(h2stream.files_of(folder, name))))
         self._sequence = 1
         states = (a_report(name, 3), a_report(name, 4))
         self._changes = []

@@ -1,7 +1,8 @@
 """One gRPC stream over TLS, written by hand: as much HTTP/2 (RFC 9113) as a load generator needs and no more.
 
 A gRPC client in Python costs as much for a message as the hub that is measured, and both share the machine's cores. What
-the hub sees is the same: its own connection, handshake and certificate for every node, and one DATA frame per message.
+the hub sees is the same: its own connection, handshake and certificate or token for every node, and one DATA frame per
+message.
 """
 
 import pathlib
@@ -9,7 +10,7 @@ import socket
 import ssl
 import struct
 
-from muster import tls
+from muster import bearer, tls
 from muster.model import protocol
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -34,8 +35,14 @@ class Ended(Exception):
 
 def context_of(files: tls.Files) -> ssl.SSLContext:
     """Return a node's side of the handshake."""
-    context = ssl.create_default_context(cafile=str(files.ca))
+    context = open_context(files.ca)
     context.load_cert_chain(str(files.certificate), str(files.key))
+    return context
+
+
+def open_context(ca: pathlib.Path) -> ssl.SSLContext:
+    """Return the side of a node that shows a token instead of a certificate."""
+    context = ssl.create_default_context(cafile=str(ca))
     context.set_alpn_protocols(["h2"])
     return context
 
@@ -45,13 +52,18 @@ def files_of(folder: pathlib.Path, node: str) -> tls.Files:
     return tls.Files(ca=folder / "ca.pem", certificate=folder / f"node-{node}.pem", key=folder / f"node-{node}.key")
 
 
+def dial(port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """Return a connection whose handshake is done."""
+    raw = socket.create_connection(("127.0.0.1", port))
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return context.wrap_socket(raw, server_hostname=tls.ADMITTER_NAME)
+
+
 class Stream:
     """An open call. `send` never waits: it is False while the server's window is shut."""
 
-    def __init__(self, port: int, context: ssl.SSLContext) -> None:
-        raw = socket.create_connection(("127.0.0.1", port))
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = context.wrap_socket(raw, server_hostname=tls.ADMITTER_NAME)
+    def __init__(self, connection: ssl.SSLSocket, token: str = "") -> None:
+        self._socket = connection
         self._unread = b""
         self._windows = {0: 65535, _STREAM: 65535}
         self.answers = 0
@@ -60,7 +72,8 @@ class Stream:
         """What came back and is no whole message yet."""
         self._owed = 0
         """Bytes that came and whose room in our windows the server has not been given back."""
-        headers = b"".join(_literal(name, value) for name, value in _HEADER_LIST)
+        shown = ((bearer.KEY, f"Bearer {token}"),) if token else ()
+        headers = b"".join(_literal(name, value) for name, value in (*_HEADER_LIST, *shown))
         self._socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b"") + _frame(_HEADERS, _END_HEADERS, _STREAM, headers))
 
     def fileno(self) -> int:
@@ -77,9 +90,12 @@ class Stream:
         return True
 
     def receive(self) -> None:
-        """Take what the server has sent: windows, pings, settings. Waits if there is nothing."""
+        """Take what the server has sent: windows, pings, settings. Waits if there is nothing, unless the socket does not."""
         while True:
-            data = self._socket.recv(65536)
+            try:
+                data = self._socket.recv(65536)
+            except ssl.SSLWantReadError:
+                break
             if not data:
                 raise Ended("the server hung up")
             self._unread += data
@@ -144,5 +160,20 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _literal(name: str, value: str) -> bytes:
-    """A header field without indexing or Huffman code; each text is shorter than 127."""
-    return b"\x00" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+    """A header field without indexing or Huffman code."""
+    return b"\x00" + _length(len(name)) + name.encode() + _length(len(value)) + value.encode()
+
+
+def _length(size: int) -> bytes:
+    """An integer with a prefix of seven bits (RFC 7541, section 5.1).
+
+    >>> _length(126).hex(), _length(127).hex(), _length(1337).hex()
+    ('7e', '7f00', '7fba09')
+    """
+    if size < 127:
+        return bytes((size,))
+    found, rest = [127], size - 127
+    while rest >= 128:
+        found.append(rest % 128 + 128)
+        rest //= 128
+    return bytes((*found, rest))

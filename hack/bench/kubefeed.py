@@ -144,7 +144,8 @@ class Feed:
                     each.said = None
 
     def _dial(self, stream: Stream) -> None:
-        wire = h2stream.Stream(stream.port, h2stream.context_of(h2stream.files_of(self._folder, stream.node)))
+        context = h2stream.context_of(h2stream.files_of(self._folder, stream.node))
+        wire = h2stream.Stream(h2stream.dial(stream.port, context))
         hello = feed_pb2.Hello(
             node=stream.node,
             boot_id="boot",
