@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hack import fakenvml
 from hack.fakenode import proctable
-from hack.soak.injuries import NOTHING, Hurt, Injury, Shows, shows
+from hack.soak.injuries import NOTHING, PLUGIN_LIST, Hurt, Injury, Shows, shows
 from hack.soak.oracle import PLANES
 from hack.soak.world import MIG_LAYOUT, World
 
@@ -261,9 +261,9 @@ INJURIES = (
         inflict=_failing("UNKNOWN", "nvmlDeviceGetUUID", "GpuUnreadable", verdict="BLIND"),
         fits=_is_whole,
     ),
-    Injury(name="mig rotated", group="C", inflict=_recut(3, "MigUuidRotated", "ReconfiguredPluginNotRestarted"), fits=_is_mig, weight=4),
-    Injury(name="mig re-cut", group="C", inflict=_recut(2, "ReconfiguredPluginNotRestarted", "MigUuidRotated"), fits=_is_mig, weight=3),
-    Injury(name="mig instances gone", group="C", inflict=_recut(0, "ReconfiguredPluginNotRestarted", "MigUuidRotated"), fits=_is_mig, weight=3),
+    Injury(name="mig rotated", group="C", inflict=_recut(3, "MigUuidRotated", "ReconfiguredPluginNotRestarted"), touches=PLUGIN_LIST, fits=_is_mig, weight=4),
+    Injury(name="mig re-cut", group="C", inflict=_recut(2, "ReconfiguredPluginNotRestarted", "MigUuidRotated"), touches=PLUGIN_LIST, fits=_is_mig, weight=3),
+    Injury(name="mig instances gone", group="C", inflict=_recut(0, "ReconfiguredPluginNotRestarted", "MigUuidRotated"), touches=PLUGIN_LIST, fits=_is_mig, weight=3),
     Injury(name="gpu cut", group="C", inflict=_on_gpu(_into_mig), fits=_is_h100, weight=3),
     Injury(name="mig mode pending", group="N", inflict=_on_gpu(_mode_pending), fits=_has("mig_current")),
     Injury(

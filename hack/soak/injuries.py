@@ -69,6 +69,10 @@ def _always(world: World) -> bool:  # noqa: ARG001
     return True
 
 
+PLUGIN_LIST = frozenset({"plugin's list"})
+"""Which devices the plugin saw when it started: one that missed a GPU and then a new cut has one fault, and one cure."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Injury:
     """A kind of injection."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from hack.fakenode import host, kubeletstate
 from hack.fakenode.kubeletstate import Fault, FaultKind
-from hack.soak.injuries import NOTHING, Hurt, Injury, shows_of_node, without
+from hack.soak.injuries import NOTHING, PLUGIN_LIST, Hurt, Injury, shows_of_node, without
 from hack.soak.world import World
 
 _KUBELET = frozenset({"kubelet"})
@@ -141,7 +141,7 @@ INJURIES = (
     Injury(name="kubelet restarted", group="A", inflict=_kubelet_restarted, touches=_BOTH, weight=2),
     Injury(name="kubelet socket missed", group="A", inflict=_socket_missed, touches=_BOTH),
     Injury(name="counted out", group="B", inflict=_counted_out, touches=_BOTH, fits=_spare),
-    Injury(name="late gpu", group="A", inflict=_late, touches=_BOTH, fits=_spare),
+    Injury(name="late gpu", group="A", inflict=_late, touches=_BOTH | PLUGIN_LIST, fits=_spare),
     Injury(name="kubelet garbage", group="H", inflict=_answers(FaultKind.GARBAGE, "PodresourcesMissing"), touches=_KUBELET),
     Injury(
         name="kubelet too much",
