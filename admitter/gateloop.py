@@ -12,21 +12,20 @@ Not here: any rule (core/gates.py, strikes.py), any request (publish/podissuer.p
 import asyncio
 import contextlib
 import dataclasses
-import datetime
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
-from admitter.core import gates, gatescene, rollouts, strikes
+from admitter.core import failopen, gates, gatescene, rollouts, strikes
 from admitter.core.kin import Kin
 from admitter.core.membership import Membership
+from admitter.core.outage import Outage
 from admitter.core.register import Conflict
 from admitter.core.rollouts import Rollout
+from admitter.gateports import Clock, Desk, Objects
 from admitter.model.cluster import Changes, Cluster, KubePod
 from admitter.model.decision import Event
-from admitter.model.gang import Gang, Member
-from admitter.model.group import Workloads
 from admitter.model.hold import (
     GatePolicy,
     Hold,
@@ -34,6 +33,7 @@ from admitter.model.hold import (
     Intent,
     Join,
     Leave,
+    LetGo,
     Open,
     Pause,
     Release,
@@ -46,8 +46,7 @@ from admitter.model.hold import (
     Withdraw,
 )
 from admitter.model.leadership import Guard, NotLeading
-from admitter.model.record import GangRecord, GangState
-from admitter.model.standing import Standing
+from admitter.model.record import GangState
 from admitter.publish.nodes import Outcome
 from admitter.publish.podissuer import PodIssuer
 from admitter.publish.recheck import Recheck
@@ -61,36 +60,6 @@ PAUSE_SECONDS = 0.05
 """Between two looks: a Job's pods come within a moment of each other."""
 LOOK_SECONDS = 1.0
 """How often everything that is held is looked at, whether or not it changed: patience runs out by itself."""
-
-
-class Desk(Protocol):
-    """The queue."""
-
-    @property
-    def term(self) -> int: ...
-    def open(self, gang: Gang, owner: str, asked_at: float | None = None) -> Any: ...
-    def join(self, attachment: Any, member: Member) -> None: ...
-    def leave(self, attachment: Any, uid: str) -> None: ...
-    def stand(self, attachment: Any, standing: Standing) -> None: ...
-    def end(self, attachment: Any, detail: str, *, has_run: bool = True) -> None: ...
-    def close(self, attachment: Any) -> None: ...
-    def record(self, key: str) -> GangRecord | None: ...
-    def requests_of_leases(self) -> dict[str, str]: ...
-
-
-class Objects(Protocol):
-    """The objects above pods."""
-
-    @property
-    def is_synced(self) -> bool: ...
-    def workloads(self) -> Workloads: ...
-
-
-class Clock(Protocol):
-    """What the loop needs of time."""
-
-    def monotonic(self) -> float: ...
-    def utc(self) -> datetime.datetime: ...
 
 
 class GateLoop:
@@ -107,8 +76,10 @@ class GateLoop:
         clock: Clock,
         policy: GatePolicy,
         tell: Callable[[Event], None],
+        outage: Outage,
     ) -> None:
         """`tell` writes to the decision log."""
+        self._outage = outage
         self._desk, self._cluster, self._objects, self._issuer = desk, cluster, objects, issuer
         self._guard, self._clock, self._policy, self._tell = guard, clock, policy, tell
         self._wake = asyncio.Event()
@@ -183,6 +154,7 @@ class GateLoop:
             for listener in self._listeners.values():
                 listener.cancel()
             self._holds, self._attached, self._listeners, self._term = {}, {}, {}, term
+            self._outage.restart()
             self.changed("")
         if not term or not self._guard.may_write(term) or not self._cluster.is_synced or not self._objects.is_synced:
             return
@@ -198,6 +170,9 @@ class GateLoop:
         )
         # By the clock and not by a pause between changes: in a busy cluster there is none.
         everything = now - self._looked_at >= LOOK_SECONDS
+        if everything:
+            for event in self._outage.look(now, map(self._desk.record, self._holds)):
+                self._tell(event)
         for key in sorted(dirty | (self._holds.keys() if everything else set())):
             self._step(key, look)
         if everything:
@@ -218,7 +193,7 @@ class GateLoop:
         if key not in self._holds and not any(self._concerns_gates(pod) for pod in pods):
             return
         scene = gatescene.assemble(key, pods, look, record=record, hold=hold, policy=self._policy)
-        self._holds[key], intents = gates.step(scene, hold, self._policy)
+        self._holds[key], intents = failopen.step(scene, hold, self._policy, self._outage.permit(key))
         for intent in intents:
             self._do(intent, key, scene)
 
@@ -269,6 +244,9 @@ class GateLoop:
                 above = scene.owners.get(uid)
                 still, maker = self._recheck.lease(key, lease_id), above.uid if above is not None else ""
                 issuer.release(intent, self._term, maker, still, lambda *refusal: self._refuse(key, *refusal))
+            case LetGo(pods=pods, detail=detail):
+                self._outage.spend(key, pods, self._clock.monotonic())
+                self._note("let-go-unseen", key, f"{pods} pods without a lease: {detail}", "", rule="outage")
             case Strike():
                 self._strike(key, intent)
             case Replan():
@@ -346,5 +324,5 @@ class GateLoop:
             self._dirty.add(key)
             self._wake.set()
 
-    def _note(self, kind: str, key: str, detail: str, lease_id: str) -> None:
-        self._tell(Event(kind=kind, gang=key, actor="admitter", rule="strike", detail=detail[:512], lease_id=lease_id))
+    def _note(self, kind: str, key: str, detail: str, lease_id: str, rule: str = "strike") -> None:
+        self._tell(Event(kind=kind, gang=key, actor="admitter", rule=rule, detail=detail[:512], lease_id=lease_id))

@@ -5,11 +5,13 @@ import re
 from typing import Any
 
 from admitter.core.keepnodes import KeepPolicy
+from admitter.core.outage import OutagePolicy
 from admitter.model.hold import GatePolicy
 from admitter.queuesettings import QueueSettings
 from muster import settings
 from muster.settings import setting
 
+_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?|\*")
 _POOL = re.compile(r"(?:[a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62}=[-A-Za-z0-9_.]{0,63}")
 
 
@@ -35,6 +37,16 @@ class GateSettings(QueueSettings):
         5.0, text="how long a gang waits after its place was refused; doubles with each refusal", low=0.1, high=300
     )
 
+    fail_open: tuple[str, ...] = setting(
+        (), text="namespaces whose gangs go without a lease while no agent can be seen, comma-separated; * is every one"
+    )
+    fail_open_after_seconds: float = setting(
+        300.0, text="how long the agents must be out of sight before that", low=1, high=86_400
+    )
+    fail_open_pods_per_minute: int = setting(
+        60, text="how many pods of such a namespace go in a minute; a gang goes whole", low=1, high=100_000
+    )
+
     keep_pools: tuple[str, ...] = setting(
         (),
         text="nodes that autoscalers are asked to leave while they are leased or reserved: LABEL=VALUE, comma-separated",
@@ -46,6 +58,15 @@ class GateSettings(QueueSettings):
         """Which nodes autoscalers are asked to leave."""
         pairs = (pool.partition("=") for pool in self.keep_pools)
         return KeepPolicy(pools=tuple((label, value) for label, _, value in pairs), most=self.keep_most)
+
+    @property
+    def outage_policy(self) -> OutagePolicy:
+        """Which queues fail open, and how fast."""
+        return OutagePolicy(
+            queues=frozenset(self.fail_open),
+            after_seconds=self.fail_open_after_seconds,
+            pods_per_minute=self.fail_open_pods_per_minute,
+        )
 
     @property
     def gate_policy(self) -> GatePolicy:
@@ -64,4 +85,9 @@ def _pools(config: Any) -> str:
     return "\n".join(f"--keep-pools: {problem}" for problem in problems)
 
 
-CHECKS: tuple[settings.Check, ...] = (_pools,)
+def _queues(config: Any) -> str:
+    problems = [f"{each!r} is no namespace" for each in config.fail_open if not _NAMESPACE.fullmatch(each)]
+    return "\n".join(f"--fail-open: {problem}" for problem in problems)
+
+
+CHECKS: tuple[settings.Check, ...] = (_pools, _queues)

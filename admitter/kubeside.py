@@ -19,7 +19,9 @@ from admitter import config as configs
 from admitter.clustersettings import ClusterSettings
 from admitter.config import AdmitterConfig
 from admitter.core import election
-from admitter.gateloop import Desk, GateLoop
+from admitter.core.outage import Outage
+from admitter.gateloop import GateLoop
+from admitter.gateports import Desk
 from admitter.model.decision import Event
 from admitter.model.leadership import Leadership
 from admitter.model.nodecapacity import ClusterView
@@ -170,7 +172,14 @@ class KubeSide:
         )
 
     def gate_loop(
-        self, config: AdmitterConfig, clock: SystemClock, *, desk: Desk, tell: Callable[[Event], None], name: str
+        self,
+        config: AdmitterConfig,
+        clock: SystemClock,
+        *,
+        desk: Desk,
+        tell: Callable[[Event], None],
+        name: str,
+        outage: Outage,
     ) -> tuple[GateLoop, WorkloadWatch]:
         """Return the loop that lets held pods go, and the watch it rests on."""
         watch = WorkloadWatch(self.api, clock.monotonic)
@@ -191,6 +200,7 @@ class KubeSide:
             clock=clock,
             policy=config.gate_policy,
             tell=tell,
+            outage=outage,
         )
         watch.listen(loop.changed)
         return loop, watch

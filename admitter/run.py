@@ -22,6 +22,7 @@ from admitter import config as configs
 from admitter.config import AdmitterConfig
 from admitter.core import readiness, recover
 from admitter.core.book import Book
+from admitter.core.outage import Outage
 from admitter.core.safeguard import Safeguard
 from admitter.gateloop import GateLoop
 from admitter.kubeside import KubeSide
@@ -77,6 +78,7 @@ class Admitter:
         self._hub = self._made_hub(name, version)
         self._figures, self._node_figures = Figures(), NodeFigures()
         self._safeguard = Safeguard(config.hold_policy)
+        self._outage = Outage(config.outage_policy, lambda: self._loop.believed, frozenset(config.lease_resources))
         kube = self._kube if config.pull_secrets else None
         self._secrets = kube.pull_secrets(self._clock) if kube is not None else None
         self._images = readiness.Readiness(config.image_policy)
@@ -206,7 +208,12 @@ class Admitter:
                 tasks.append(group.create_task(keeper.run()))
             if config.gates:
                 gates, watch = kube.gate_loop(
-                    config, self._clock, desk=self._loop, tell=self._tell, name=config.admitter_name
+                    config,
+                    self._clock,
+                    desk=self._loop,
+                    tell=self._tell,
+                    name=config.admitter_name,
+                    outage=self._outage,
                 )
                 tasks += [group.create_task(watch.run()), group.create_task(gates.run())]
             if config.webhook_listen:
@@ -280,6 +287,7 @@ class Admitter:
                 accepted=lambda: dict(self._hub.accepted),
                 streams=lambda: len(self._hub.connected),
                 lost_lines=lambda: self._log.lost,
+                outage=self._outage,
             )
         )
         registry.register(NodeCollector(self._node_figures, lambda: self._safeguard.seen))

@@ -114,6 +114,12 @@ def _foreign(gate: str) -> PodCause:
 
 def _unbound(scene: PodScene) -> Iterator[PodCause]:
     pod = scene.pod
+    if labels.UNVERIFIED.full in pod.annotations:
+        yield PodCause(
+            reason=PodReason.UNVERIFIED,
+            summary="Muster let it go without a lease while it could not see, since its queue fails open",
+            remedy="nothing: its scheduler places it; see why the agents were silent",
+        )
     if labels.LEASE.full in pod.annotations:
         yield PodCause(
             reason=PodReason.PINNED,

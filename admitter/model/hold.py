@@ -26,8 +26,10 @@ class HoldReason(enum.StrEnum):
     SELF_BLOCKED = "SelfBlocked"
     DEADLINE_RUNS = "DeadlineRuns"
     NOT_BOUND = "ReleasedNotBound"
+    NO_PLACE = "PlaceLost"
     CANNOT_PULL = "CannotPull"
     RELEASED = "Released"
+    UNVERIFIED = "ReleasedUnverified"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +95,12 @@ class Hold:
     """On strike until then."""
     blamed: frozenset[str] = frozenset()
     """UIDs whose rejection or refusal has been counted."""
+    unverified: str = ""
+    """Names the pods that were let go without a lease (core/failopen.py); empty: none were."""
     astray: Mapping[str, float] = codec.mapping()
     """UID -> since when a member was seen that was let go under a lease which nobody knows, and is not bound."""
+    unseated: Mapping[str, float] = codec.mapping()
+    """UID -> since when a held member has had no place under the lease that it may go to."""
     unpulled: Mapping[str, float] = codec.mapping()
     """UID -> since when a member was first seen that could not pull, and has not started since."""
     stays: Told | None = None
@@ -168,6 +174,16 @@ class Release:
     nodes: tuple[str, ...]
     """Where it may run; empty: anywhere, for a pod that needs no device."""
     lease_id: str
+    unverified: str = ""
+    """The mark of a pod that goes without a lease, because nobody could see."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LetGo:
+    """A whole gang goes without a lease: to be counted and noted."""
+
+    pods: int
+    detail: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,4 +239,4 @@ class Tell:
     told: Told
 
 
-Intent: TypeAlias = Open | Withdraw | Stand | Join | Leave | Release | Strike | Replan | Pause | Resume | Tell
+Intent: TypeAlias = Open | Withdraw | Stand | Join | Leave | Release | LetGo | Strike | Replan | Pause | Resume | Tell

@@ -32,6 +32,7 @@ class PodReason(enum.StrEnum):
     NO_SUCH_RESOURCE = "NoSuchResource"
     IN_USE = "AllInUse"
     PINNED = "PinnedNotBound"
+    UNVERIFIED = "ReleasedUnverified"
     SCHEDULER = "NotScheduled"
     NO_AUTOSCALER = "NoAutoscalerActs"
     # A node has it

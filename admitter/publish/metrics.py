@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import psutil
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from admitter.core.outage import Outage
 from admitter.core.strikes import REJECTIONS
 from admitter.model import nodecapacity
 from admitter.model.record import GangState
@@ -49,10 +50,11 @@ class Collector:
         accepted: Callable[[], Mapping[str, int]],
         streams: Callable[[], int],
         lost_lines: Callable[[], int],
+        outage: Outage,
     ) -> None:
         self._figures = figures
         self._refused, self._accepted, self._streams = refused, accepted, streams
-        self._lost_lines = lost_lines
+        self._lost_lines, self._outage = lost_lines, outage
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
@@ -72,6 +74,11 @@ class Collector:
         for reason, number in figures.broken_promises.items():
             reasons["OutOf" if reason.startswith("OutOf") else _known(reason, REJECTIONS)] += number
         yield _counters("muster_broken_promises", "Released pods that a kubelet refused.", "reason", reasons)
+        sight, released = self._outage.sight, self._outage.released
+        yield _gauge("muster_admitter_seen_nodes", "Nodes with devices whose agent is heard and sees one.", sight.seen)
+        yield _gauge("muster_admitter_known_nodes", "Nodes with devices.", sight.known)
+        yield _gauge("muster_admitter_outage", "1 while queues that fail open let go.", int(self._outage.is_on))
+        yield _counter("muster_unverified_releases", "Pods let go without a lease in an outage.", released)
         yield _counter("muster_admitter_failed_passes", "Passes that failed by a bug.", figures.failed_passes)
         yield _counter("muster_admitter_lost_log_lines", "Decisions that could not be written.", self._lost_lines())
         yield _counters("muster_admitter_feed_messages", "Accepted messages of agents.", "kind", self._accepted())

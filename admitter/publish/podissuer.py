@@ -150,6 +150,8 @@ class PodIssuer:
         if marked is not None:
             return marked
         body = writing.pinned(pod, release.nodes, self._hostnames(), release.lease_id, self._gate)
+        if release.unverified:
+            body["metadata"]["annotations"] = {labels.UNVERIFIED.full: release.unverified}
         outcome, detail = await self._writer.release(pod, body, term)
         if outcome in (Outcome.REFUSED, Outcome.INVALID):
             refused(release.uid, outcome, detail)

@@ -89,7 +89,7 @@ class PodAnswers:
         told = self._gates.told(f"{namespace}/{name}") if self._gates is not None else None
         if told is None:
             return None
-        is_held = told.reason != HoldReason.RELEASED
+        is_held = told.reason not in (HoldReason.RELEASED, HoldReason.UNVERIFIED)
         return inspect_pb2.GangStatus(
             namespace=namespace,
             name=name,

@@ -48,6 +48,9 @@ PLACED = Key(name="Placed", on=("pod",), kind=Kind.CONDITION)
 CHECKPOINT = Key(name="checkpoint", on=("Job", "Workload"), kind=Kind.LABEL)
 LAST_CHECKPOINT = Key(name="last-checkpoint", on=("Job", "Workload"), kind=Kind.ANNOTATION)
 LEASE = Key(name="lease", on=("pod",), kind=Kind.ANNOTATION)
+UNVERIFIED = Key(name="unverified", on=("pod",), kind=Kind.ANNOTATION)
+"""It was let go without a lease while Muster could not see; names the pods that went together."""
+
 REPLAN = Key(name="replan", on=("Job", "JobSet"), kind=Kind.ANNOTATION)
 """We suspended it to have its held pods made anew; whoever leads resumes it."""
 
@@ -69,6 +72,7 @@ ALL = (
     CHECKPOINT,
     LAST_CHECKPOINT,
     LEASE,
+    UNVERIFIED,
     REPLAN,
     KEPT,
     UNTRUSTED,

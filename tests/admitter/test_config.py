@@ -72,6 +72,7 @@ API_SERVER, BOTH = "needs --kubeconfig or --in-cluster", "needs --kubeconfig or 
         ("--webhook-listen", "127.0.0.1:0", BOTH),
         ("--not-started-limit", "3", BOTH),
         ("--keep-pools", "pool=a100", API_SERVER),
+        ("--fail-open", "team-a", BOTH),
         ("--pull-secrets", "true", API_SERVER),
         ("--taints", "true", API_SERVER),
     ],

@@ -8,17 +8,21 @@ import pytest
 
 from admitter import gateloop
 from admitter.core import strikes
+from admitter.core.outage import Outage, OutagePolicy
 from admitter.model.cluster import ANYWHERE, Changes, PodChange
+from admitter.model.decision import Explanation
 from admitter.model.group import Workloads
 from admitter.model.hold import Hold, Replan, Strike
 from admitter.model.record import GangState
 from muster.model import labels
-from tests.admitter.clusters import TAKEN
+from muster.model.vocabulary import WaitReason
+from tests.admitter.clusters import TAKEN, a_node, a_view
 from tests.admitter.gatescenes import NOW, POLICY, a_record
 from tests.admitter.grouppods import a_job, a_job_pod, a_pod
 
 JOB = a_job(parallelism=2, completions=2)
 KEY = "team-a/job.train"
+WHY = Explanation(reason=WaitReason.NODES_STALE, summary="nobody is heard", position=1)
 
 
 class Town:
@@ -30,7 +34,8 @@ class Town:
         self.stored, self.records, self.now = {}, {}, NOW
         self.news = asyncio.Semaphore(0)
         self.released, self.replanned, self.looks = [], asyncio.Event(), 0
-        self.glances, self.reported = 0, {}
+        self.glances, self.reported, self.noted, self.said = 0, {}, [], []
+        self.places = ("n1", "n2")
 
     # -- the cluster
 
@@ -54,7 +59,7 @@ class Town:
     # -- the queue
 
     def open(self, gang, owner, asked_at=None):
-        self.records[gang.full_name] = a_record(gang, nodes=("n1", "n2"))
+        self.records[gang.full_name] = a_record(gang, nodes=self.places, why=None if self.places else WHY)
         self.news.release()
         return self
 
@@ -70,9 +75,12 @@ class Town:
         return self.reported
 
     def __getattr__(self, name):
-        if name in ("join", "leave", "stand", "close", "begin", "say"):
+        if name in ("join", "leave", "stand", "close", "begin"):
             return lambda *_, **__: None
         raise AttributeError(name)
+
+    def say(self, told, *_):
+        self.said.append(told.reason)
 
     def end(self, attachment, detail, *, has_run=True):
         self.records = {key: dataclasses.replace(each, state=GangState.ENDED) for key, each in self.records.items()}
@@ -107,11 +115,19 @@ class Town:
 
 
 @contextlib.asynccontextmanager
-async def a_loop():
+async def a_loop(outage=None):
     """A loop that runs beside a cluster in which there is never a moment's peace."""
     town = Town()
     loop = gateloop.GateLoop(
-        desk=town, cluster=town, objects=town, issuer=town, guard=town, clock=town, policy=POLICY, tell=lambda _: None
+        desk=town,
+        cluster=town,
+        objects=town,
+        issuer=town,
+        guard=town,
+        clock=town,
+        policy=POLICY,
+        tell=town.noted.append,
+        outage=outage or Outage(OutagePolicy(), a_view),
     )
 
     async def churn():
@@ -191,3 +207,28 @@ async def test_an_hour_in_which_this_process_stood_still_is_no_schedulers_delay(
         town.now += POLICY.bind_patience_seconds + 1
         async with asyncio.timeout(30):
             await town.replanned.wait()
+
+
+@pytest.mark.parametrize("queue", ["team-a", "team-b"])
+async def test_while_nobody_can_see_a_queue_that_fails_open_lets_go_and_another_does_not(queue):
+    policy = OutagePolicy(queues=frozenset({queue}), after_seconds=300)
+    async with a_loop(Outage(policy, lambda: a_view(a_node("n1", heard=0.0)))) as (town, _):
+        town.places = ()
+        for index in range(2):
+            town.becomes(a_job_pod(index))
+        await until(lambda: WaitReason.NODES_STALE in town.said)
+        for _ in range(3):
+            looks = town.looks
+            town.now += 301
+            await until(lambda looks=looks: town.looks > looks)
+        kinds = [event.kind for event in town.noted]
+        if queue == "team-b":
+            assert (kinds, town.released) == (["outage-began"], [])
+            return
+        assert kinds == ["outage-began", "let-go-unseen"]
+        assert {(each.uid, each.nodes, each.lease_id) for each in town.released} == {
+            ("uid-train-0", (), ""),
+            ("uid-train-1", (), ""),
+        }
+        assert town.said[-1] == "ReleasedUnverified"
+        assert town.records[KEY].state is GangState.ENDED

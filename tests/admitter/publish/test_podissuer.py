@@ -10,6 +10,7 @@ from admitter.model.record import GangState
 from admitter.publish.nodes import Outcome
 from admitter.publish.podissuer import PodIssuer
 from admitter.publish.recheck import Recheck
+from muster.model import labels
 from tests.admitter.gatescenes import a_record as a_record_of
 from tests.admitter.gatescenes import opened, running
 from tests.admitter.grouppods import GATE, a_job, a_job_pod
@@ -27,7 +28,7 @@ class Town:
         self.workloads = Workloads(jobs={JOB.uid: JOB})
         self.record = None
         self.listed = "as the watch has them"
-        self.sent, self.answers, self.gate = [], [], asyncio.Event()
+        self.sent, self.answers, self.gate, self.bodies = [], [], asyncio.Event(), []
         self.issuer = PodIssuer(self, self, GATE, self, self, self.read)
         self.recheck = Recheck(lambda _: self.record, self, lambda: self.workloads, GATE, self.issuer.is_busy)
 
@@ -59,6 +60,7 @@ class Town:
         return (self.answers.pop(0) if self.answers else Outcome.DONE), ""
 
     async def release(self, pod, body, term):
+        self.bodies.append(body)
         return await self._answer("release", pod.name)
 
     async def suspend(self, owner, namespace, term, version):
@@ -141,6 +143,15 @@ async def test_and_nothing_is_suspended_while_one_of_its_pods_is_being_let_go():
     town.record = dataclasses.replace(town.record, state=GangState.WAITING)
     sent = await played(town, lambda: town.wants_release(PAIR[0]), town.wants_pause)
     assert sent == [("release", "train-0")]
+
+
+async def test_what_goes_without_a_lease_carries_the_mark_and_no_pin():
+    town = Town(PAIR)
+    release = Release(uid=PAIR[0].uid, nodes=(), lease_id="", unverified="these")
+    await played(town, lambda: town.issuer.release(release, 1, OWNER.uid, lambda: True, lambda *_: None))
+    (body,) = town.bodies
+    assert body["metadata"]["annotations"] == {labels.UNVERIFIED.full: "these"}
+    assert body["spec"].keys() == {"schedulingGates"}
 
 
 async def test_nothing_is_let_go_under_a_lease_that_was_given_up():
