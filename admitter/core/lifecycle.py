@@ -16,6 +16,7 @@ from admitter.core.offers import Claims, Leases
 from admitter.model.decision import Explanation, Grant, Policy
 from admitter.model.gang import Gang, Member
 from admitter.model.lease import Lease
+from admitter.model.members import Members
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.record import Ending, GangRecord, GangState
 from admitter.model.timeline import Stamp, StampedBy, Timeline
@@ -74,11 +75,11 @@ def revoked(record: GangRecord) -> GangRecord:
 
 def joined(record: GangRecord, member: Member, now: float) -> GangRecord:
     """Its client has seen a pod of it; the last word on a UID counts."""
-    others = tuple(known for known in record.members if known.uid != member.uid)
+    members = record.members if isinstance(record.members, Members) else Members(record.members)
     # A Job that restarts its pods for ever reports UIDs for ever; the oldest are long gone.
-    others = others[-(_MEMBERS_PER_POD * record.gang.pods) :]
-    grown = dataclasses.replace(record, members=(*others, member))
-    if record.state is GangState.LEASED and _is_complete(grown, {m.uid for m in grown.members}):
+    grown = dataclasses.replace(record, members=members.joined(member, _MEMBERS_PER_POD * record.gang.pods + 1))
+    is_enough = record.state is GangState.LEASED and len(grown.members) >= record.gang.pods
+    if is_enough and _is_complete(grown, {m.uid for m in grown.members}):
         stamp = Known(Stamp(at=now, by=StampedBy.CLIENT))
         grown = dataclasses.replace(grown, timeline=dataclasses.replace(grown.timeline, bound=stamp))
     return grown
@@ -133,11 +134,6 @@ def is_abandoned(record: GangRecord, view: ClusterView, now: float, lease_grace_
     if record.detached_at is None or now - record.detached_at <= lease_grace_seconds:
         return False
     return not any(_is_counted(member, view) for member in record.members)
-
-
-def is_running(record: GangRecord, view: ClusterView) -> bool:
-    """Return whether every member has its devices now, with a lease or without."""
-    return _is_complete(record, {member.uid for member in record.members if _is_counted(member, view)})
 
 
 def leased_for(record: GangRecord, now: float) -> float:

@@ -5,6 +5,7 @@ Values only; core/lifecycle.py makes the next one from the last.
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 
 from admitter.model.decision import Explanation
 from admitter.model.gang import Gang, Member
@@ -39,7 +40,7 @@ class GangRecord:
     timeline: Timeline
     state: GangState = GangState.WAITING
     lease: Lease | None = None
-    members: tuple[Member, ...] = ()
+    members: Sequence[Member] = ()
     """In the order in which they were reported, one a UID."""
     seen: frozenset[str] = frozenset()
     """UIDs of members whose units their node's agent has counted."""
