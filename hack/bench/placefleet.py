@@ -12,7 +12,7 @@ from admitter.model.cluster import Constraints, Expression, NodeTerm, Toleration
 from admitter.model.gang import Gang, GpuRequest, Podset, TopologyWish
 from admitter.model.lease import Placement
 from admitter.model.nodecapacity import ClusterView, Epoch, NodeState
-from admitter.model.nodefacts import POD_SLOTS, NodeFacts
+from admitter.model.nodefacts import POD_SLOTS, BoundPod, NodeFacts
 from muster.model import codec, kube
 from muster.model.reading import Known
 from muster.model.report import CountedPod, GpuTopology, NodeReport, ResourceReport, Topology, Verdict
@@ -149,7 +149,9 @@ class Fleet:
             for resource, units in requests.items():
                 requested[resource] = requested.get(resource, 0) + units
         self._facts[name] = dataclasses.replace(
-            self._facts[name], requested=codec.freeze(requested), counted=frozenset(node.units)
+            self._facts[name],
+            requested=codec.freeze(requested),
+            counted=codec.freeze(dict.fromkeys(node.units, BoundPod())),
         )
 
     def _bare(self, index: int, name: str) -> NodeFacts:

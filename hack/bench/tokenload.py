@@ -18,6 +18,7 @@ import socket
 import ssl
 import sys
 import time
+from typing import IO
 
 from agent.publish import feed as agentfeed
 from agent.publish import feed_session
@@ -152,28 +153,37 @@ class Fleet:
         self._request.snapshot.report.node = node
         return self._request.SerializeToString()
 
-    def run(self) -> None:
-        """Keep every agent at it, and answer the parent until it closes."""
-        self.poll.register(sys.stdin, selectors.EVENT_READ)
+    def run(self, orders: IO[str], answers: IO[str]) -> None:
+        """Keep every agent at it, and answer every order until there are no more."""
+        self.poll.register(orders, selectors.EVENT_READ)
         while True:
-            is_called = False
-            for key, _ in self.poll.select(_PAUSE_SECONDS):
-                if key.data is None:
-                    is_called = True
-                else:
-                    key.data.ready()
-            now = time.monotonic()
-            for agent in self._agents:
-                if agent.act_at <= now:
-                    agent.act(now)
-            if is_called:
-                line = sys.stdin.readline()
+            if self._go_on():
+                line = orders.readline()
                 if not line:
-                    return
+                    break
                 if line.strip() == "again":
-                    for agent in self._agents:
-                        agent.hang_up("asked")
-                print(json.dumps(self.figures()), flush=True)
+                    self._hang_up("asked")
+                print(json.dumps(self.figures()), file=answers, flush=True)
+        self.poll.unregister(orders)
+        self._hang_up("over")
+
+    def _go_on(self) -> bool:
+        """Do what is due and what has come in; True if there is an order."""
+        is_called = False
+        for key, _ in self.poll.select(_PAUSE_SECONDS):
+            if key.data is None:
+                is_called = True
+            else:
+                key.data.ready()
+        now = time.monotonic()
+        for agent in self._agents:
+            if agent.act_at <= now:
+                agent.act(now)
+        return is_called
+
+    def _hang_up(self, why: str) -> None:
+        for agent in self._agents:
+            agent.hang_up(why)
 
     def figures(self) -> dict[str, object]:
         """Return what the parent asks for."""
@@ -187,4 +197,4 @@ class Fleet:
 if __name__ == "__main__":
     feedhub.allow_files()
     lines = pathlib.Path(sys.argv[3]).read_text().splitlines()
-    Fleet(pathlib.Path(sys.argv[1]), int(sys.argv[2]), dict(line.split() for line in lines)).run()
+    Fleet(pathlib.Path(sys.argv[1]), int(sys.argv[2]), dict(line.split() for line in lines)).run(sys.stdin, sys.stdout)
