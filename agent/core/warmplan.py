@@ -22,7 +22,6 @@ from agent.model.warm import (
     DiskReading,
     Failure,
     Image,
-    ImageRecord,
     Lease,
     Limits,
     Mode,
@@ -46,9 +45,6 @@ _UNANSWERED = frozenset(
     )
 )
 """A registry, or containerd, has not said yet what an image is; whatever else failed is an answer."""
-
-OWN_PIN_LABEL = "muster.dev/pinned"
-"""Beside the runtime's own label on a record that we pinned: only those are ever unpinned."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,24 +258,3 @@ def bytes_needed(candidate: Candidate, limits: Limits) -> int:
     if candidate.warmth is None:
         return 0
     return candidate.warmth.bytes_missing + round(candidate.warmth.unpack_missing_bytes * limits.unpack_ratio)
-
-
-def unpinned(records: Mapping[str, ImageRecord], candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the names that we pinned and nobody asks to be pinned any more; pins of others are theirs.
-
-    What is not resolved keeps the pin of its own name alone.
-    """
-    asked = {
-        digest
-        for candidate in candidates
-        if candidate.wanted.pin and isinstance(candidate.image, Image)
-        for digest in (candidate.image.root.digest, candidate.image.manifest.digest)
-    }
-    unresolved = {candidate.key for candidate in candidates if candidate.wanted.pin and candidate.image is None}
-    return tuple(
-        sorted(
-            name
-            for name, record in records.items()
-            if OWN_PIN_LABEL in record.labels and record.digest not in asked and name not in unresolved
-        )
-    )

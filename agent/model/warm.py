@@ -260,6 +260,8 @@ class Limits:
     """Unpacked bytes a compressed byte: of a CUDA image (images.md section 1)."""
     lease_seconds: float = 86_400.0
     """A lease that nobody renews ends: a warmer that was removed gives the disk back."""
+    pin_seconds: float = 0.0
+    """A pin of ours ends after so long; 0: when nobody asks for it any more."""
 
 
 DiskReading = Reading[Disk]

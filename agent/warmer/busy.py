@@ -1,6 +1,6 @@
 """Is the node busy with something that matters more than our pull?
 
-In: containerd's events and ingests, the number of pods that are starting. Out: why a pull of ours should stand back, until
+In: containerd's events and ingests, the number of pods that are starting, the pressure on disks. Out: why a pull of ours should stand back, until
 the node has been quiet for a while.
 
 Invariant: it is asked before a pull begins and all the time while one runs; what belongs to our own pull never counts
@@ -13,17 +13,24 @@ from collections.abc import Callable, Mapping
 
 from agent.core import warmyield
 from agent.model.warm import Image, Ingest
+from agent.warmer import pressure
 from agent.warmer.client import Event
+from agent.warmer.config import WarmerConfig
+from muster.model.reading import Known
 
 STARTING_SECONDS = 60.0
 """How long the agent's word about starting pods counts without being said again."""
+PRESSURE_SECONDS = 2.0
+"""The kernel works its averages out anew every two seconds."""
 
 
 class Busy:
     """What was seen last."""
 
-    def __init__(self, quiet_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._quiet, self._monotonic = quiet_seconds, monotonic
+    def __init__(self, config: WarmerConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._quiet, self._monotonic = config.quiet_seconds, monotonic
+        self._pressure_path, self._most_pressure = config.io_pressure_path, config.io_pressure_percent
+        self._look_again_at = 0.0
         self._why, self._until = "", 0.0
         self._ours = warmyield.Ours()
         self._offsets: Mapping[str, int] = {}
@@ -40,9 +47,19 @@ class Busy:
             return f"{self._starting} pods are starting"
         return self._why if now < self._until else ""
 
+    def why_wait(self) -> str:
+        """Return why no pull may begin now; one that runs goes on where only the disks are slow: they may be its own."""
+        why = self.why()
+        match pressure.read(self._pressure_path):
+            case Known(percent) if percent > self._most_pressure and not why:
+                self._look_again_at = self._monotonic() + PRESSURE_SECONDS
+                return f"the node waits for its disks {percent:.0f} % of the time"
+            case _:
+                return why
+
     def quiet_at(self) -> float:
         """Return when the node will have been quiet for long enough, as far as is known."""
-        return self._until
+        return max(self._until, self._look_again_at)
 
     def is_ours(self, image: Image | None) -> None:
         """Say which image our pull is of; None: there is none."""

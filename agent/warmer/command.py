@@ -65,6 +65,7 @@ def limits_of(config: WarmerConfig, wanted: warmlist.WarmList) -> Limits:
         habit_budget_bytes=round(config.history_budget_gib * _GIB),
         disk_share=config.disk_share,
         lease_seconds=config.lease_hours * 3600,
+        pin_seconds=config.pin_hours * 3600,
     )
 
 

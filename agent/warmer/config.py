@@ -43,6 +43,21 @@ class WarmerConfig:
     poll_seconds: float = setting(30.0, text="time between two looks when nothing happens", low=0.2, high=600)
     tag_seconds: float = setting(600.0, text="time between two looks at where a tag points", low=1, high=86_400)
     lease_hours: float = setting(24.0, text="life of a lease that nobody renews", low=0.01, high=720)
+    pin_hours: float = setting(
+        720.0,
+        text="a pin of ours ends so long after it was set; 0: when the list names it no more",
+        low=0,
+        high=100_000,
+    )
+    io_pressure_percent: float = setting(
+        60.0,
+        text="share of the last 10 s in which something waited for a disk, above which no pull begins; 100: never",
+        low=1,
+        high=100,
+    )
+    io_pressure_path: pathlib.Path = setting(
+        pathlib.Path("/proc/pressure/io"), text="where the kernel tells that share"
+    )
     credential_provider: str = setting(
         "", text="the kubelet's credential provider: program and arguments, split as a shell does"
     )

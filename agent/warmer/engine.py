@@ -66,7 +66,7 @@ class Engine:
         self._abilities = abilities.Abilities()
         self._asking = Asking(resolver, known, clock, self.wake)
         self._keeper = Keeper(config, runtime, limits, clock)
-        self.busy = Busy(config.quiet_seconds, clock.monotonic)
+        self.busy = Busy(config, clock.monotonic)
         self.warmth: NodeWarmth | None = None
         self.version = 0
         self.fetched_bytes = 0
@@ -171,7 +171,7 @@ class Engine:
             return PULLING_SECONDS
         now = self._clock.monotonic()
         moment = self._estate.next_moment()
-        if self._paused or self.busy.why():
+        if self._paused or self.busy.why() or self.busy.quiet_at() > now:
             moment = min(moment, max(self.busy.quiet_at(), now + 0.2))
         return max(0.05, min(moment - now, self._config.poll_seconds))
 
@@ -205,7 +205,7 @@ class Engine:
             disk,
             self._limits,
             host_holds=self._estate.host_holds,
-            busy=self.busy.why(),
+            busy=self.busy.why_wait(),
             now=self._clock.monotonic(),
             utc=self._clock.utc(),
             pulling="" if self._pulling is None else self._pulling[1].image.manifest.digest,
@@ -233,7 +233,7 @@ class Engine:
             await self._keeper.renew(lease)
         for candidate in plan.pin:
             await self._keeper.pin(candidate, facts)
-        await self._keeper.unpin(facts, candidates)
+        await self._keeper.unpin(facts, candidates, plan)
         if plan.pull is not None and self._pulling is None:
             await self._begin(plan.pull, facts)
 

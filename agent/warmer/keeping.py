@@ -14,9 +14,9 @@ import random
 import time
 from collections.abc import Iterable
 
-from agent.core import warmplan, warmth
-from agent.core.warmplan import Candidate
-from agent.model.warm import Image, Lease, Limits, StoreFacts
+from agent.core import warmpins, warmth
+from agent.core.warmplan import Candidate, Plan
+from agent.model.warm import Image, Lease, Limits, Reason, StoreFacts
 from agent.warmer.client import Client
 from agent.warmer.config import WarmerConfig
 from agent.warmer.journal import Journal
@@ -64,10 +64,11 @@ class Keeper:
                 await self._runtime.delete_lease(each)
 
     async def pin(self, candidate: Candidate, facts: StoreFacts) -> None:
-        """Pin where this containerd can; it can if CRI then says so."""
-        if not self._can_pin or candidate.key not in facts.records:
+        """Pin where this containerd can; it can if CRI then says so. A pin that had its time is not set again."""
+        record, utc = facts.records.get(candidate.key), self._clock.utc()
+        if not self._can_pin or record is None or warmpins.is_over(record, utc, self._limits.pin_seconds):
             return
-        await self._runtime.set_label(candidate.key, warmplan.OWN_PIN_LABEL, "true")
+        await self._runtime.set_label(candidate.key, warmpins.MARK, warmpins.stamp(utc))
         await self._runtime.set_label(candidate.key, warmth.PIN_LABEL, "pinned")
         await asyncio.sleep(_PIN_SEEN_SECONDS)
         seen = await self._runtime.cri_image(candidate.key)
@@ -77,11 +78,18 @@ class Keeper:
                 "this containerd does not pin images; they are kept as the kubelet's garbage collection sees fit"
             )
 
-    async def unpin(self, facts: StoreFacts, candidates: tuple[Candidate, ...]) -> None:
-        """Take pins of ours away that nobody asks for any more."""
-        for name in warmplan.unpinned(facts.records, candidates):
+    async def unpin(self, facts: StoreFacts, candidates: tuple[Candidate, ...], plan: Plan) -> None:
+        """Take pins of ours away: those that nobody asks for or can pay any more, and those that had their time."""
+        unaffordable = {key for key, wait in plan.waits.items() if wait.reason is Reason.OVER_BUDGET}
+        utc, seconds = self._clock.utc(), self._limits.pin_seconds
+        ends = warmpins.ends(facts.records, candidates, unaffordable, utc, seconds)
+        for name in (*ends.forget, *ends.end):
             await self._runtime.set_label(name, warmth.PIN_LABEL, "")
-            await self._runtime.set_label(name, warmplan.OWN_PIN_LABEL, "")
+            _log.info("%s is pinned no more", name)
+        for name in ends.forget:
+            await self._runtime.set_label(name, warmpins.MARK, "")
+        for name in ends.date:
+            await self._runtime.set_label(name, warmpins.MARK, warmpins.stamp(utc))
 
     async def judge(self, journal: Journal, images: Iterable[Image], facts: StoreFacts) -> None:
         """Weigh suspects, each once for as long as it is there; a shadow of another weight goes, to be pulled again.

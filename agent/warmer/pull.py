@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agent.core import warmplan, warmprogress, warmth
+from agent.core import warmpins, warmprogress, warmth
 from agent.core.warmplan import Candidate
 from agent.model.warm import Descriptor, Image, Layer, Platform, Reason, StoreFacts
 from agent.warmer import transfer, unpack
@@ -148,7 +148,8 @@ class Pull:
         """Have the runtime pull."""
         wanted, name = self._candidate.wanted, self._candidate.key
         if self._has_transfer and not self._is_own:
-            pinned = {warmth.PIN_LABEL: "pinned", warmplan.OWN_PIN_LABEL: "true"}
+            # The keeper dates it.
+            pinned = {warmth.PIN_LABEL: "pinned", warmpins.MARK: "true"}
             wish = transfer.Wish(
                 reference=wanted.reference,
                 platform=self._ways.platform,

@@ -241,22 +241,8 @@ def test_a_disk_that_was_full_gets_its_bytes_back():
     assert planned(candidate("a", failure=failure), leases=(half,)).release == (half,)
 
 
-def test_pins_are_set_and_only_our_own_are_taken_away():
+def test_a_pin_is_set_where_it_is_asked_for():
     assert [each.key for each in planned(visible("a", pin=True), leases=()).pin] == ["r.io/a:1"]
-    records = {
-        "ours": ImageRecord(digest="sha256:old", labels={warmplan.OWN_PIN_LABEL: "true"}),
-        "theirs": ImageRecord(digest="sha256:old", labels={warmth.PIN_LABEL: "pinned"}),
-        "wanted": ImageRecord(digest="sha256:ma", labels={warmplan.OWN_PIN_LABEL: "true"}),
-    }
-    assert warmplan.unpinned(records, (visible("a", pin=True),)) == ("ours",)
-
-
-@pytest.mark.parametrize("reason", [None, Reason.NOT_FOUND])
-def test_what_is_never_resolved_keeps_no_pin_but_that_of_its_own_name(reason):
-    label = {warmplan.OWN_PIN_LABEL: "true"}
-    names = ("r.io/typo:1", "r.io/withdrawn:1")
-    records = {name: ImageRecord(digest="sha256:old", labels=label) for name in names}
-    assert warmplan.unpinned(records, (unresolved("typo", reason, pin=True),)) == ("r.io/withdrawn:1",)
 
 
 def test_auto_is_shadow_where_credentials_were_needed():

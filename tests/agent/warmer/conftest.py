@@ -113,6 +113,7 @@ class World:
                 "quiet_seconds": 0.5,
                 "poll_seconds": 0.5,
                 "stall_seconds": 30.0,
+                "io_pressure_percent": 100.0,
                 **self.settings,
             }
         )

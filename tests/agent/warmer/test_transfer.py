@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from agent.core import warmprogress, warmref
+from agent.core import warmpins, warmprogress, warmref, warmth
 from agent.model.warm import Mode, Platform, Reason
 from agent.warmer import abilities, transfer
 from agent.warmer.client import CallFailed, Client
 from hack.images import oci
 from hack.images import runtime as runtimes
 from muster.model.warmth import Level
-from tests.agent.warmer.looks import is_warm
+from tests.agent.warmer.looks import is_warm, settled
 
 pytestmark = [
     pytest.mark.real("containerd", "docker-registry", "root"),
@@ -120,6 +120,20 @@ async def test_the_warmer_uses_it(world, runtime, name, wanted, content, caplog)
     await here.until(lambda report: here.image(name, report).is_pinned, "a pin")
     total = sum(len(blob.data) for blob in content.blobs)
     assert f"the runtime told of {total} bytes" in caplog.text
+    await settled(here.client.list_records, lambda records: records[name].labels[warmpins.MARK].endswith("Z"))
+
+
+async def test_a_pin_that_had_its_time_is_taken_off_and_not_set_again(world, runtime, name, wanted):
+    here = world(pin_hours=1 / 3600)
+    await here.start(wanted(name, Mode.VISIBLE, pin=True))
+    await here.until(is_warm(here, name), "a warm image")
+    await settled(here.client.list_records, lambda records: warmth.PIN_LABEL not in records[name].labels)
+    await here.until(lambda report: not here.image(name, report).is_pinned, "no pin")
+    for _ in range(3):
+        here.engine.wake()
+        await here.until(lambda _: not here.engine._wake.is_set(), "another look")
+    records = await here.client.list_records()
+    assert (warmth.PIN_LABEL in records[name].labels, warmpins.MARK in records[name].labels) == (False, True)
 
 
 async def test_what_the_runtime_can_is_read(runtime, client):
