@@ -21,6 +21,7 @@ from admitter.model.record import GangRecord, GangState
 from admitter.services import identity
 from admitter.services.answers import Teller
 from admitter.services.identity import Door
+from admitter.services.wordbudget import REST_SECONDS, WordBudget
 from muster.model.vocabulary import EndReason
 from muster.pb.muster.v1 import admission_pb2, admission_pb2_grpc
 
@@ -135,6 +136,7 @@ class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
 
     async def _listen(self, requests: Requests, attachment: Attachment, gang: Gang) -> str:
         """Take the client's words until it has no more; return what was wrong with the last one, if anything."""
+        budget = WordBudget(gang.pods)
         async for message in requests:
             match message.WhichOneof("message"):
                 case "member":
@@ -142,6 +144,9 @@ class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
                         self._desk.join(attachment, request.member(message.member, gang))
                     except request.InvalidRequest as error:
                         return str(error)
+                    if budget.spend(message.member.uid):
+                        # What the client goes on to say waits in its own socket.
+                        await asyncio.sleep(REST_SECONDS)
                 case "end":
                     self._desk.end(attachment, message.end.reason[:200])
                 case other:
