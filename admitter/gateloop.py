@@ -167,6 +167,8 @@ class GateLoop:
             kin=Kin(self._cluster.pods().values, workloads),
             holdings=rollouts.Holdings(self._bound_pods),
             moment=gatescene.Moment(now=now, utc=self._clock.utc()),
+            nodes=self._cluster.nodes(),
+            grants_on=self._desk.grants_on,
         )
         # By the clock and not by a pause between changes: in a busy cluster there is none.
         everything = now - self._looked_at >= LOOK_SECONDS

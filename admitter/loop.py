@@ -217,6 +217,11 @@ class AdmissionLoop:
         """Return lease id -> request id of every lease that is known."""
         return self._book.requests_of_leases() if self._book is not None else {}
 
+    def grants_on(self, node: str) -> bool:
+        """Return whether anything may be granted on a node: its agent is heard, and nothing bars it."""
+        view = self.believed
+        return node in view.nodes and not view.is_stale(node) and node not in view.barred
+
     def kept_nodes(self) -> frozenset[str]:
         """Return the nodes that are leased, or on which a place is kept."""
         return self._book.kept_nodes() if self._book is not None else frozenset()

@@ -10,14 +10,14 @@ Invariants:
 - a pod whose container has started is never sent back; neither is its gang (design.md section 6);
 - a gate that is not ours is never touched, and while a member has one that is not known to go before ours nothing starts.
 
-Not here: who belongs to a group (groups.py), what it asks for (grouprequest.py), how requests are sent (publish/pods.py).
+Not here: who belongs to a group (groups.py), what it asks for (grouprequest.py), its life under a lease (leased.py), how requests are sent (publish/pods.py).
 """
 
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from admitter.core import deadlines, grouprequest, obstacles, seats, strays, strikes
+from admitter.core import deadlines, grouprequest, leased, obstacles, seats, strays, strikes
 from admitter.core.deadlines import Deadline, Maker
 from admitter.model.cluster import KubePod, Owner
 from admitter.model.decision import Explanation
@@ -29,7 +29,6 @@ from admitter.model.hold import (
     HoldReason,
     Intent,
     Join,
-    Leave,
     Open,
     Pause,
     Release,
@@ -45,6 +44,10 @@ from muster.model import codec
 from muster.model.reading import Known, Unknown
 
 _HOLDING = (GangState.LEASED, GangState.STARTED)
+
+
+def _nothing(_pod: KubePod, _node: str) -> str:
+    return ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,8 @@ class Scene:
     """Of what makes its pods, while it runs."""
     maker: Maker | None = None
     """Of a group whose pods are away: what we suspended."""
+    barrier: Callable[[KubePod, str], str] = _nothing
+    """Why a pod is not to be pinned to a node now; empty: it may be."""
     now: float
 
 
@@ -184,7 +189,7 @@ def _ask(scene: Scene, hold: Hold, policy: GatePolicy, ours: Sequence[GroupMembe
         return _tell(dataclasses.replace(hold, kept_at=scene.now), told, _withdrawal(record, told.summary))
     if not asked.gang.podsets:
         # Nobody in it needs a device: there is nothing to wait for.
-        return _tell(hold, _RELEASED, tuple(_free(ours, policy)))
+        return _tell(hold, leased.RELEASED, tuple(_free(ours, policy)))
     hold = dataclasses.replace(hold, request_id=request_id)
     if record is None or record.state is GangState.ENDED:
         opened = Open(gang=asked.gang, asked_at=_asked_at(scene, hold, ours))
@@ -246,68 +251,18 @@ def _request_id(ours: Iterable[GroupMember]) -> str:
 
 def _follow(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Intent, ...]]:
     """Seat who is held, report who is on a node, give back what nobody needs any more."""
-    lease = _lease_of(scene)
     assert scene.record is not None
-    done = seats.done(scene.group, hold)
-    taken = seats.take(
-        scene.group,
-        scene.record.gang,
-        lease,
-        hold,
-        policy,
-        done=done,
-        owner_runtime=scene.owner_runtime,
-        now=scene.now,
-    )
-    intents: list[Intent] = []
-    for member in scene.group.members:
-        if policy.gate not in member.pod.gates or obstacles.foreign_gates(member.pod, policy):
-            continue
-        seat = taken.get(member.pod.uid)
-        if seat is not None:
-            pins = seats.pin(lease.placements, seat)
-            intents.append(Release(uid=member.pod.uid, nodes=pins, lease_id=lease.id))
-        elif not _needs_device(member, policy):
-            intents.append(Release(uid=member.pod.uid, nodes=(), lease_id=lease.id))
-    joined = frozenset(
-        Member(
-            podset=taken[member.pod.uid].podset,
-            uid=member.pod.uid,
-            node=member.pod.node,
-            started_at=scene.began.get(member.pod.uid),
-        )
-        for member in scene.group.members
-        if member.pod.node and member.pod.uid in taken
-    )
-    intents += [Join(member=member) for member in sorted(joined - hold.joined, key=lambda each: each.uid)]
-    intents += [Leave(uid=uid) for uid in sorted(done - hold.left)]
-    hold = dataclasses.replace(
-        hold, seats=taken, joined=hold.joined | joined, left=hold.left | done, paused=None, pauses=0
-    )
+    moment = leased.Moment(owner_runtime=scene.owner_runtime, began=scene.began, barrier=scene.barrier, now=scene.now)
+    hold, told, intents = leased.follow(scene.group, scene.record, _lease_of(scene), hold, policy, moment)
     if scene.record.state is GangState.STARTED:
         hold = strikes.forgiven(hold)
-    return _tell(hold, hold.stays or _missing(scene, policy) or _RELEASED, tuple(intents))
+    return (hold, intents) if told is None else _tell(hold, hold.stays or told, intents)
 
 
 def _lease_of(scene: Scene) -> Lease:
     assert scene.record is not None
     assert scene.record.lease is not None
     return scene.record.lease
-
-
-def _missing(scene: Scene, policy: GatePolicy) -> Told | None:
-    match scene.group.wanted:
-        case Known(value=wanted) if len(scene.group.members) < wanted:
-            return Told(
-                reason=HoldReason.INCOMPLETE,
-                summary=f"{len(scene.group.members)} of {wanted} pods exist; places are held for the others",
-            )
-    foreign = [member.pod.name for member in scene.group.members if obstacles.foreign_gates(member.pod, policy)]
-    return Told(reason=HoldReason.FOREIGN_GATE, summary=f"another gate is on {foreign[0]}") if foreign else None
-
-
-def _needs_device(member: GroupMember, policy: GatePolicy) -> bool:
-    return any(units and grouprequest.is_device(name, policy.devices) for name, units in member.pod.requests.items())
 
 
 # -- the end
@@ -328,9 +283,6 @@ def _withdrawal(record: GangRecord | None, detail: str, *, has_run: bool = False
     if record is None or record.state is GangState.ENDED:
         return ()
     return (Withdraw(detail=detail, has_run=has_run),)
-
-
-_RELEASED = Told(reason=HoldReason.RELEASED, summary="all its pods have their places")
 
 
 def _free(ours: Iterable[GroupMember], policy: GatePolicy) -> Iterator[Intent]:

@@ -8,16 +8,16 @@ makes nobody older than a gang that has just asked.
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from admitter.core import deadlines, gates, grouprequest, groups, rollouts
+from admitter.core import deadlines, gates, grouprequest, groups, podplaces, predicates, rollouts
 from admitter.core.kin import Kin
 from admitter.core.rollouts import Holdings
-from admitter.model.cluster import KubePod, Owner
+from admitter.model.cluster import KubeNode, KubePod, Owner
 from admitter.model.group import Group, Workloads
 from admitter.model.hold import GatePolicy, Hold
 from admitter.model.record import GangRecord, GangState
-from muster.model import labels
+from muster.model import codec, labels
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,9 @@ class Look:
     kin: Kin
     holdings: Holdings
     moment: Moment
+    nodes: Mapping[str, KubeNode] = codec.mapping()
+    grants_on: Callable[[str], bool] = bool
+    """Whether the queue would lease anything new on a node: its agent speaks, and nothing bars it."""
 
 
 def assemble(
@@ -68,8 +71,24 @@ def assemble(
         self_block=_self_block(group, record, policy, look.holdings) if waits else "",
         deadline=deadlines.deadline(group, single, workloads, moment.utc, look.kin) if waits else None,
         maker=deadlines.maker(hold.paused, workloads, group.namespace) if hold.paused is not None else None,
+        barrier=lambda pod, node: barrier(pod, node, look),
         now=moment.now,
     )
+
+
+def barrier(pod: KubePod, name: str, look: Look) -> str:
+    """Return why a pod is not to be pinned to a node as it is now: a scheduler would never bind it there; empty: it may be."""
+    node = look.nodes.get(name)
+    if node is None:
+        return "is not there"
+    if not podplaces.is_ready(node):
+        return "is not Ready"
+    if not look.grants_on(name):
+        return "has an agent that is silent, or is closed for new leases"
+    refusal = predicates.taint_refusal(
+        pod.constraints.tolerations, node.object.taints, is_cordoned=node.object.unschedulable
+    ) or predicates.label_refusal(pod.constraints, name, node.object.labels)
+    return f"refuses it: {refusal.detail}" if refusal is not None else ""
 
 
 def _known(stamps: Mapping[str, float | None]) -> dict[str, float]:

@@ -3,14 +3,15 @@
 Input: the group, the gang that was asked for, its lease, the seats that were given. Output: the seats now.
 
 Invariants: a place of the lease has one pod at a time. A pod keeps its seat until it is gone; a pod that comes in its stead
-takes the place that is held. A pod that has succeeded keeps its seat from others once its units were given back.
+takes the place that is held, unless its node takes nothing now. Nobody is let go first while another one has no such place. A pod
+that has succeeded keeps its seat from others once its units were given back.
 
 Why podsets are matched by what a pod asks for: a pod that was replaced has a new name and UID, and what the lease holds for
 it is a place for a pod like it.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from admitter.core import grouprequest
 from admitter.model.cluster import KubePod
@@ -19,7 +20,7 @@ from admitter.model.group import Group, GroupMember
 from admitter.model.hold import GatePolicy, Hold, Seat
 from admitter.model.lease import Lease, Placement
 from admitter.model.record import GangRecord
-from muster.model import kube, labels
+from muster.model import codec, kube, labels
 from muster.model.reading import Known, Unknown
 
 
@@ -50,11 +51,13 @@ def take(
     *,
     done: frozenset[str],
     owner_runtime: str,
+    barrier: Callable[[KubePod, str], str],
     now: float,
 ) -> dict[str, Seat]:
     """Give every held member a free seat of its podset; who has one keeps it.
 
-    A seat is free again when its pod failed or was deleted: the pod that replaces it takes the place that is held.
+    A seat is free again when its pod failed or was deleted: the pod that replaces it takes the place that is held. `barrier`
+    says why a pod is not to be pinned to a node; empty: it may be.
     """
     live = {member.pod.uid: member for member in group.members}
     seats = {uid: seat for uid, seat in hold.seats.items() if uid in live or uid in done}
@@ -69,12 +72,25 @@ def take(
     for seat in seats.values():
         taken[seat.podset, seat.node] = taken.get((seat.podset, seat.node), 0) + 1
     free = {podset: _free_places(podset, lease.placements, taken) for podset in set(podsets.values())}
+    is_short = False
     for uid, podset in podsets.items():
         if uid not in seats and policy.gate in live[uid].pod.gates:
-            node = next(free[podset], "")
-            if node:
-                seats[uid] = Seat(node=node, podset=podset, lease_id=lease.id, at=now)
+            # Pods of one podset are alike: what takes one of them takes the next.
+            for node in free[podset]:
+                if not barrier(live[uid].pod, node):
+                    seats[uid] = Seat(node=node, podset=podset, lease_id=lease.id, at=now)
+                    break
+                is_short = True
+    if is_short and not hold.seats:
+        return {uid: seat for uid, seat in seats.items() if uid in live and policy.gate not in live[uid].pod.gates}
     return seats
+
+
+def given_back(hold: Hold) -> Hold:
+    """Return what is remembered once the lease goes back: who has no place is asked for around those that run."""
+    return dataclasses.replace(
+        hold, request_id="", seats={}, joined=frozenset(), left=frozenset(), unseated=codec.EMPTY, stays=None
+    )
 
 
 def remembered(group: Group, record: GangRecord, lease: Lease, hold: Hold, now: float) -> Hold:

@@ -18,6 +18,7 @@ Not here: what a broken promise means for the node (trust.py).
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from admitter.core import seats
 from admitter.model.cluster import KubePod, Owner
 from admitter.model.group import Group
 from admitter.model.hold import GatePolicy, Hold, HoldReason, Intent, Replan, Strike, Told, Withdraw
@@ -75,7 +76,7 @@ def judge(
     back = () if is_placed else tuple(replans(live, owners, detail, is_bound=bool(unpulled)))
     if not rejected:
         return hold, (*strikes, *back)
-    hold = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset(), stays=None)
+    hold = seats.given_back(hold)
     return hold, (*strikes, Withdraw(detail=detail, has_run=hold.has_run), *back)
 
 

@@ -5,12 +5,14 @@ import dataclasses
 from admitter.core import gates, gatescene, groups
 from admitter.core.kin import Kin
 from admitter.core.rollouts import Holdings
+from admitter.model.cluster import KubeNode
 from admitter.model.group import Workloads
 from admitter.model.hold import GatePolicy, Hold, Open, Release
 from admitter.model.lease import Lease, Placement
 from admitter.model.record import GangRecord, GangState
 from admitter.model.timeline import Stamp, StampedBy, Timeline
 from muster.model import kube, labels
+from muster.model.reading import Known
 from tests.admitter.grouppods import GPU, a_group
 
 POLICY = GatePolicy(bind_patience_seconds=60, strike_seconds=5)
@@ -27,6 +29,12 @@ def a_scene(pods, record=None, now=NOW, workloads=None, beside=(), **more):
     return gates.Scene(group=group, record=record, owners=owners, now=now, **more)
 
 
+def ready(*names, **changes):
+    """Nodes that take pods, unless the changes say otherwise."""
+    facts = kube.NodeObject(**{"ready": Known(True), "capacity": {}, "allocatable": {}, **changes})
+    return {name: KubeNode(name=name, uid=f"uid-{name}", resource_version="1", object=facts) for name in names}
+
+
 def a_look(pods, workloads, utc, now=NOW, bound=lambda _: ()):
     """All that the groups of one look have in common, where no lease is known."""
     return gatescene.Look(
@@ -35,6 +43,8 @@ def a_look(pods, workloads, utc, now=NOW, bound=lambda _: ()):
         kin=Kin(lambda: pods, workloads),
         holdings=Holdings(bound),
         moment=gatescene.Moment(now=now, utc=utc),
+        nodes=ready("n1", "n2"),
+        grants_on=lambda _: True,
     )
 
 

@@ -17,7 +17,7 @@ from admitter.model.record import GangState
 from muster.model import labels
 from muster.model.vocabulary import WaitReason
 from tests.admitter.clusters import TAKEN, a_node, a_view
-from tests.admitter.gatescenes import NOW, POLICY, a_record
+from tests.admitter.gatescenes import NOW, POLICY, a_record, ready
 from tests.admitter.grouppods import a_job, a_job_pod, a_pod
 
 JOB = a_job(parallelism=2, completions=2)
@@ -47,6 +47,12 @@ class Town:
 
     def pod(self, uid):
         return self.stored.get(uid)
+
+    def nodes(self):
+        return ready("n1", "n2")
+
+    def grants_on(self, node):
+        return True
 
     def becomes(self, pod):
         before = self.stored.get(pod.uid)

@@ -228,6 +228,17 @@ async def test_what_the_api_server_says_of_a_node_is_in_the_view():
     assert world.figures.scene.view.facts == {}
 
 
+def test_nothing_is_granted_on_a_node_that_is_silent_barred_or_not_there():
+    world = World(("n1", 8), ("n2", 8))
+    world.loop.decide_once()
+    view = world.loop.believed
+    assert [world.loop.grants_on(name) for name in ("n1", "n2", "n3")] == [True, True, False]
+    world.loop.believed = dataclasses.replace(view, barred={"n2": "it broke a promise"})
+    assert [world.loop.grants_on(name) for name in ("n1", "n2")] == [True, False]
+    world.loop.believed = dataclasses.replace(view, now=view.now + view.node_ttl_seconds + 1)
+    assert not world.loop.grants_on("n1")
+
+
 async def test_a_pass_that_fails_is_counted_and_the_next_one_is_taken():
     world = World(("n1", 8))
     good = world.feed.content
