@@ -22,6 +22,7 @@ from admitter import config as configs
 from admitter.config import AdmitterConfig
 from admitter.core import readiness, recover
 from admitter.core.book import Book
+from admitter.core.observe import Tally
 from admitter.core.outage import Outage
 from admitter.core.safeguard import Safeguard
 from admitter.gateloop import GateLoop
@@ -36,6 +37,7 @@ from admitter.model.record import Terms
 from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
 from admitter.publish.figures import Figures
+from admitter.publish.imagemetrics import ImageFigures
 from admitter.publish.metrics import Collector
 from admitter.publish.nodefigures import NodeFigures
 from admitter.publish.nodemetrics import NodeCollector
@@ -76,8 +78,9 @@ class Admitter:
         self._source = ClusterFile(config.cluster_file, self._clock.monotonic) if config.cluster_file else None
         self._alone = Alone(name)
         self._hub = self._made_hub(name, version)
-        self._figures, self._node_figures = Figures(), NodeFigures()
+        self._figures, self._node_figures, self._image_figures = Figures(), NodeFigures(), ImageFigures()
         self._safeguard = Safeguard(config.hold_policy)
+        self._tally = Tally()
         self._outage = Outage(config.outage_policy, lambda: self._loop.believed, frozenset(config.lease_resources))
         kube = self._kube if config.pull_secrets else None
         self._secrets = kube.pull_secrets(self._clock) if kube is not None else None
@@ -137,6 +140,7 @@ class Admitter:
             verifier=self._verifier,
             wake=self._loop.wake,
             secrets=self._secrets,
+            figures=self._image_figures,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -189,7 +193,7 @@ class Admitter:
         if kube is not None:
             kube.cluster.listen(lambda _: self._loop.wake())
             tasks += kube.start(group, self._loop, self._terms, self._hub.send_slice)
-            if config.node_conditions:
+            if config.node_conditions and not config.observe:
                 loop = kube.node_loop(
                     config,
                     self._clock,
@@ -216,6 +220,18 @@ class Admitter:
                     outage=self._outage,
                 )
                 tasks += [group.create_task(watch.run()), group.create_task(gates.run())]
+            if config.observe:
+                observer, watch = kube.observe_loop(
+                    config,
+                    self._clock,
+                    desk=self._loop,
+                    is_open=self._loop.is_open,
+                    view=lambda: self._loop.believed,
+                    tally=self._tally,
+                    tell=self._tell,
+                )
+                tasks += [group.create_task(watch.run()), group.create_task(observer.run())]
+                self._inspect.show_observed(self._tally)
             if config.webhook_listen:
                 tasks.append(group.create_task(kube.serve_webhook(config)))
             self._inspect.answer_pods(PodAnswers(kube.cluster, self._believed, gates))
@@ -288,8 +304,10 @@ class Admitter:
                 streams=lambda: len(self._hub.connected),
                 lost_lines=lambda: self._log.lost,
                 outage=self._outage,
+                tally=self._tally,
             )
         )
+        registry.register(self._image_figures)
         registry.register(NodeCollector(self._node_figures, lambda: self._safeguard.seen))
         address = configs.split_address(self._config.metrics_address)
         try:

@@ -24,6 +24,7 @@ from admitter.model.decision import Policy
 from admitter.model.gang import Gang
 from admitter.model.leadership import Guard
 from admitter.model.nodecapacity import ClusterView
+from admitter.publish.imagemetrics import ImageFigures
 from admitter.sources.verify import Verifier
 from muster.clock import Clock
 
@@ -67,11 +68,12 @@ class WarmLoop:
         verifier: Verifier,
         wake: Callable[[], None],
         secrets: Secrets | None = None,
+        figures: ImageFigures | None = None,
     ) -> None:
         """`wake` has the queue decided anew."""
         self._feed, self._book, self._images, self._guard = feed, book, images, guard
         self._clock, self._policy, self._verifier, self._wake_queue = clock, policy, verifier, wake
-        self._secrets = secrets
+        self._secrets, self._figures = secrets, figures or ImageFigures()
         self._news = asyncio.Event()
         self._hints = hints.NOTHING
         self._hinted_at = self._pulled_at = float("-inf")
@@ -82,6 +84,7 @@ class WarmLoop:
     def hear(self, node: str, answers: tuple[Answer, ...]) -> None:
         """Take what a node's warmer says."""
         now = self._clock.monotonic()
+        self._figures.heard(answers)
         if self._images.answered(node, answers, now):
             if now - self._pulled_at >= PULL_SECONDS:
                 self._pulled_at, self._hinted_at = now, float("-inf")
@@ -113,6 +116,7 @@ class WarmLoop:
         if book is None or not self._guard.may_write(book.terms.term):
             self._sent.clear()
             self._images.stand_by()
+            self._figures.hints = hints.NOTHING
             if self._secrets is not None:
                 self._secrets.want({})
             return
@@ -142,7 +146,7 @@ class WarmLoop:
         )
         before = self._hints
         self._hints = hints.plan(found, before, known, self._policy.images, now)
-        self._images.refused = self._hints.refused
+        self._images.refused, self._figures.hints = self._hints.refused, self._hints
         if self._hints.images != before.images:
             _LOG.info("hints", nodes=len(self._hints.images), images=sum(map(len, self._hints.images.values())))
 
@@ -160,6 +164,7 @@ class WarmLoop:
             self._sent[node], message = showing.show(wanted, before, state.warmth, self._images.secrets, now)
             if message is not None:
                 self._feed.send_warm(node, message)
+                self._figures.sent(message)
 
 
 def _wanted_secrets(gangs: Iterable[Gang]) -> dict[str, frozenset[str]]:
