@@ -530,6 +530,7 @@ class StatusResponse(_message.Message):
     GANGS_FIELD_NUMBER: _builtins.int
     ADMITTER_VERSION_FIELD_NUMBER: _builtins.int
     HIDDEN_GANGS_FIELD_NUMBER: _builtins.int
+    OBSERVATION_FIELD_NUMBER: _builtins.int
     admitter: _builtins.str
     term: _builtins.int
     version: _builtins.int
@@ -540,6 +541,10 @@ class StatusResponse(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeCapacity]: ...
     @_builtins.property
     def gangs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GangStatus]: ...
+    @_builtins.property
+    def observation(self) -> Global___Observation:
+        """Not set: this admitter does not observe, or the caller may not list gangs everywhere."""
+
     def __init__(
         self,
         *,
@@ -550,11 +555,91 @@ class StatusResponse(_message.Message):
         gangs: _abc.Iterable[Global___GangStatus] | None = ...,
         admitter_version: _builtins.str = ...,
         hidden_gangs: _builtins.int = ...,
+        observation: Global___Observation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_observation", b"_observation", "observation", b"observation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_observation", b"_observation", "admitter", b"admitter", "admitter_version", b"admitter_version", "gangs", b"gangs", "hidden_gangs", b"hidden_gangs", "nodes", b"nodes", "observation", b"observation", "term", b"term", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__observation: _TypeAlias = _typing.Literal["observation"]  # noqa: Y015
+    _WhichOneofArgType__observation: _TypeAlias = _typing.Literal["_observation", b"_observation"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__observation) -> _WhichOneofReturnType__observation | None: ...
+
+Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class Observation(_message.Message):
+    """What would have been done about gangs that another scheduler starts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class HeldEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    HELD_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def held(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Gangs that would be held at this moment, by reason."""
+
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedCompositeFieldContainer[Global___ObservedEnd]:
+        """Gangs whose end was seen."""
+
+    def __init__(
+        self,
+        *,
+        held: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        ends: _abc.Iterable[Global___ObservedEnd] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitter", b"admitter", "admitter_version", b"admitter_version", "gangs", b"gangs", "hidden_gangs", b"hidden_gangs", "nodes", b"nodes", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends", b"ends", "held", b"held"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+Global___Observation: _TypeAlias = Observation  # noqa: Y015
+
+@_typing.final
+class ObservedEnd(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERDICT_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    GANGS_FIELD_NUMBER: _builtins.int
+    verdict: _builtins.str
+    """held, let-go, elsewhere"""
+    outcome: _builtins.str
+    """ran, failed"""
+    gangs: _builtins.int
+    def __init__(
+        self,
+        *,
+        verdict: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        gangs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gangs", b"gangs", "outcome", b"outcome", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ObservedEnd: _TypeAlias = ObservedEnd  # noqa: Y015
