@@ -11,10 +11,9 @@ kubelet's time, never behind its back. What makes pods is suspended only as it w
 Why a merge patch of a list by name: the API server deletes the gate with our name wherever it stands; an index could hit
 another's.
 
-Not here: when (gateloop.py), and on Nodes (nodes.py).
+Not here: when (gateloop.py), on Nodes (nodes.py), and what has to wait for a name to be free (remaking.py).
 """
 
-import asyncio
 import copy
 import datetime
 import hashlib
@@ -30,9 +29,10 @@ from lightkube.resources import core_v1 as core
 from lightkube.resources import events_v1 as events
 from lightkube.types import PatchType
 
-from admitter.core import microtime, pace
+from admitter.core import microtime
 from admitter.model.cluster import Expression, KubePod, NodeTerm, Owner
 from admitter.publish.nodes import CONTROLLER, Failed, Outcome, failure
+from admitter.publish.remaking import Remaker
 from muster.model import labels
 
 _LOG = structlog.get_logger(__name__)
@@ -45,11 +45,6 @@ HELD = "held"
 _JOB_SET = generic_resource.create_namespaced_resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 _OWNERS: Mapping[str, Any] = {"Job": batch_v1.Job, "JobSet": _JOB_SET}
 """What is suspended and resumed to have its pods made anew."""
-GONE_SECONDS = 120.0
-GONE_AGAIN_SECONDS = 0.5
-"""How long, and how often, it is tried to make a bare pod anew under the name of one that its kubelet has still to let go."""
-BUSY_SECONDS = 8.0
-"""The longest pause between two tries that get no answer."""
 _MAX_NOTE = 1024
 """Of an Event's note (events.k8s.io/v1)."""
 
@@ -67,6 +62,7 @@ class PodWriter:
     ) -> None:
         """`may_write` is the guard's; `reporter` is this admitter's name, which Events show."""
         self._client = client
+        self._remaker = Remaker(client)
         self._may_write = may_write
         self._utc = utc
         self._reporter = reporter
@@ -84,8 +80,13 @@ class PodWriter:
     async def send_back(self, pod: KubePod, term: int) -> tuple[Outcome, str]:
         """Delete a pod that was let go and not bound; one that nobody makes anew is made anew by us, held.
 
-        The copy is tried first: what the API server would not take again is not deleted.
+        The copy is tried first: what the API server would not take again is not deleted. It is made once the name is free
+        (remaking.py), which is not waited for.
         """
+        if self._remaker.is_waiting(pod.uid):
+            return Outcome.DONE, ""
+        if pod.controller is None and not self._remaker.has_room(pod.namespace):
+            return Outcome.CONFLICT, "bare pods of its namespace that were sent back have still to go"
 
         async def request() -> None:
             again = None
@@ -96,45 +97,9 @@ class PodWriter:
             await self._client.create(eviction(pod), pod.name, namespace=pod.namespace)
             if again is not None:
                 _LOG.warning("a bare pod is made anew", pod=pod.full_name, uid=pod.uid)
-                await self._create_after(again, pod.uid)
+                self._remaker.begin(again, pod.uid)
 
         return await self._send(term, request)
-
-    async def _create_after(self, again: core.Pod, before: str) -> None:
-        """Create a pod once its forerunner of the same name is gone: its kubelet has to let it go first.
-
-        Without an answer it is tried for as long as this process lives: nobody else knows that there was such a pod.
-        """
-        tries, rest = int(GONE_SECONDS / GONE_AGAIN_SECONDS), pace.RESTED
-        while tries:
-            try:
-                await self._client.create(again)
-            except Failed as error:
-                match failure(error).outcome:
-                    case Outcome.CONFLICT:
-                        if await self._is_another(again, before):
-                            return
-                        tries, rest = tries - 1, pace.RESTED
-                        await asyncio.sleep(GONE_AGAIN_SECONDS)
-                    case Outcome.BUSY:
-                        rest = rest.failed(0.0, BUSY_SECONDS)
-                        await asyncio.sleep(rest.until)
-                    case _:
-                        raise
-            else:
-                return
-        _LOG.error(
-            "a bare pod was not made anew: its forerunner does not go", pod=again.metadata and again.metadata.name
-        )
-
-    async def _is_another(self, again: core.Pod, before: str) -> bool:
-        """Return whether the name is another pod's by now: ours, whose answer was lost, or somebody was quicker."""
-        assert again.metadata is not None
-        try:
-            found = await self._client.get(core.Pod, again.metadata.name or "", namespace=again.metadata.namespace)
-        except Failed:
-            return False
-        return found.metadata is not None and found.metadata.uid != before
 
     async def suspend(self, owner: Owner, namespace: str, term: int, version: str) -> tuple[Outcome, str]:
         """Suspend a Job or JobSet as it was seen, with the mark that says that it was us."""

@@ -5,7 +5,7 @@ from lightkube.core import exceptions
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import core_v1 as core
 
-from admitter.publish import pods
+from admitter.publish import pods, remaking
 from admitter.publish.nodes import Outcome
 from tests.admitter.clusters import TAKEN
 from tests.admitter.grouppods import a_pod
@@ -35,10 +35,11 @@ class Client:
 
 
 async def test_a_bare_pod_on_a_node_is_made_anew_once_its_kubelet_has_let_it_go(monkeypatch):
-    monkeypatch.setattr(pods, "GONE_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(remaking, "MOST_SECONDS", 0.0)
     client = Client(refusals=3)
     writer = pods.PodWriter(client, lambda _: True, lambda: TAKEN, reporter="a")
     assert await writer.send_back(a_pod(node="n1"), 1) == (Outcome.DONE, "")
+    await writer._remaker.wait()
     assert client.asked == [("Pod", "dry run"), ("PodEviction", ""), *[("Pod", "")] * 4]
 
 
@@ -69,8 +70,9 @@ class LostAnswers(Client):
 
 
 async def test_a_bare_pod_is_tried_for_longer_than_an_outage_and_one_whose_answer_was_lost_is_there(monkeypatch):
-    monkeypatch.setattr(pods, "BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(remaking, "MOST_SECONDS", 0.0)
     client = LostAnswers(silences=300)
     writer = pods.PodWriter(client, lambda _: True, lambda: TAKEN, reporter="a")
     assert await writer.send_back(a_pod(node="n1"), 1) == (Outcome.DONE, "")
+    await writer._remaker.wait()
     assert client.asked.count(("Pod", "")) == 301
