@@ -11,6 +11,7 @@ book is no more than the table in which the newest record stands.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from admitter.core import lifecycle, likely, offers, order, recover
@@ -224,10 +225,17 @@ class Book(Register):
     def _claim(self, view: ClusterView, now: float) -> frozenset[str]:
         """Give orphans back to the gangs that came for them; return the gangs that wait for the rest of theirs."""
         waiting = set()
+        # Once for all of them, and seldom at all: it looks at every pod that anybody speaks for.
+        contested = functools.cache(
+            lambda: recover.contested(self.records.values(), self.estate.orphans.values(), view)
+        )
         for record in self.waiting():
             orphan = recover.claimed(self.estate.orphans, record.gang)
             silent = {member.node for member in record.members} - view.nodes.keys()
-            is_running = lifecycle.is_running(record, view)
+            having = recover.having(record.gang, record.members, view, self._policy.gpu_resource)
+            if len(having) == record.gang.pods:
+                having = recover.having(record.gang, record.members, view, self._policy.gpu_resource, contested())
+            is_running = len(having) == record.gang.pods
             if orphan is None and not silent and not is_running:
                 continue
             fate = recover.fate(
@@ -244,16 +252,23 @@ class Book(Register):
             if orphan is not None:
                 self.estate.release(orphan, fate.value)
             if fate is Fate.ADOPT:
-                self._adopt(record, orphan, view, now)
+                self._adopt(record, orphan, having, view, now)
             elif fate is Fate.LOST:
                 detail = "places of its lease are missing on nodes that were not heard in this term"
                 self._end(record, EndReason.LEASE_LOST, detail, now)
         return frozenset(waiting)
 
-    def _adopt(self, record: GangRecord, orphan: Orphan | None, view: ClusterView, now: float) -> None:
+    def _adopt(
+        self,
+        record: GangRecord,
+        orphan: Orphan | None,
+        having: Sequence[tuple[Member, str]],
+        view: ClusterView,
+        now: float,
+    ) -> None:
         if orphan is None or not recover.is_whole(record.gang, orphan):
             identifier = self._next_lease_id() if orphan is None else orphan.id
-            orphan = recover.running(record.gang, record.members, view, identifier, now)
+            orphan = recover.running(record.gang, having, identifier, now)
         record = lifecycle.adopted(record, recover.lease(orphan, self.terms.term, view.version), now)
         for node, part in ((node, part) for node, parts in orphan.parts.items() for part in parts):
             for uid in part.pod_uids:

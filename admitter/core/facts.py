@@ -10,7 +10,7 @@ Not here: what a node's devices can serve, which only its agent knows.
 from collections.abc import Iterable
 
 from admitter.model.cluster import KubeNode, KubePod
-from admitter.model.nodefacts import POD_SLOTS, NodeFacts
+from admitter.model.nodefacts import POD_SLOTS, BoundPod, NodeFacts
 from muster.model import codec
 
 
@@ -28,6 +28,6 @@ def of_node(node: KubeNode, pods: Iterable[KubePod], *, topology_policy: str = "
         is_cordoned=node.object.unschedulable,
         allocatable=node.allocatable,
         requested=codec.freeze(requested),
-        counted=frozenset(pod.uid for pod in holding),
+        counted=codec.freeze({pod.uid: BoundPod(namespace=pod.namespace, requests=pod.requests) for pod in holding}),
         topology_policy=topology_policy,
     )

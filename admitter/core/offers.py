@@ -186,7 +186,7 @@ def _ideal_of_node(name: str, state: NodeState, facts: NodeFacts | None) -> Node
         shape = dataclasses.replace(shape, mig=shapes.at_best(resource, facts, cuts))
         offers[resource] = Offer(resource=resource, strict=units, lenient=units, shape=shape)
     rest = {} if facts is None else {key: units for key, units in facts.allocatable.items() if key not in offers}
-    lasting = None if facts is None else dataclasses.replace(facts, requested=codec.EMPTY, counted=frozenset())
+    lasting = None if facts is None else dataclasses.replace(facts, requested=codec.EMPTY, counted=codec.EMPTY)
     return NodeOffers(node=name, offers=codec.freeze(offers), rest=codec.freeze(rest), facts=lasting)
 
 

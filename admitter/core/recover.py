@@ -4,7 +4,8 @@ Input: what the agents say they were last told, and the clients that come back. 
 and what becomes of a gang whose client is back.
 
 Invariants: a lease that an agent reports is held from that moment, whether or not its client is back. A gang gets the
-lease of its own request again only if every place of it was heard of, or all its pods run. A gang with pods on a node
+lease of its own request again only if every place of it was heard of, or all its pods run: pods of its namespace that have
+what they ask for, and that nobody else speaks for, so that a client's word alone takes no unit from anybody. A gang with pods on a node
 that is not heard yet is given no other place. Until `opens_at` nothing new is granted at all, so that a node or client
 that is slow to return finds its units still there; a start with an empty state directory has no earlier term to wait for.
 
@@ -13,13 +14,15 @@ Why ids and not terms decide what is ours: a state directory can be lost, and a 
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from admitter.core import explain
+from admitter.core import explain, shapes
+from admitter.model import nodecapacity
 from admitter.model.decision import Explanation
-from admitter.model.gang import Gang, Member
+from admitter.model.gang import Gang, GpuRequest, Member, MigRequest, Podset, ResourceRequest
 from admitter.model.lease import Lease, Placement
 from admitter.model.nodecapacity import ClusterView
+from admitter.model.record import GangRecord, GangState
 from muster.model.lease import NodeLease
 
 _NAMED_IN_LINE = 5
@@ -94,15 +97,50 @@ def claimed(orphans: Mapping[str, Orphan], gang: Gang) -> Orphan | None:
     )
 
 
-def running(gang: Gang, members: Iterable[Member], view: ClusterView, identifier: str, now: float) -> Orphan:
-    """Return what a gang has of which no agent holds a lease any more: what its pods were given, as their nodes count them."""
+def contested(
+    records: Iterable[GangRecord], orphans: Iterable[Orphan], view: ClusterView
+) -> frozenset[tuple[str, str]]:
+    """Return the (node, UID) that more than one request speaks for: of those nobody knows whose they are."""
+    whose: dict[tuple[str, str], tuple[str, str]] = {}
+    found = set()
+    for pod, request in _spoken_for(records, orphans, view):
+        if whose.setdefault(pod, request) != request:
+            found.add(pod)
+    return frozenset(found)
+
+
+def having(
+    gang: Gang,
+    members: Sequence[Member],
+    view: ClusterView,
+    gpu_resource: str,
+    contested: Set[tuple[str, str]] = frozenset(),
+) -> tuple[tuple[Member, str], ...]:
+    """Return the members that have all that their podset asks for, each with the resource it has it of.
+
+    The newest ones, and of each podset no more than it has pods.
+    """
+    podsets = {podset.name: podset for podset in gang.podsets}
+    left = {podset.name: podset.count for podset in gang.podsets}
+    found = []
+    for member in reversed(tuple(members)):
+        if left.get(member.podset, 0) < 1 or (member.node, member.uid) in contested:
+            continue
+        if not _may_be_of(gang.namespace, member.node, member.uid, view):
+            continue
+        resource = _resource(podsets[member.podset], member, view, gpu_resource)
+        if resource:
+            left[member.podset] -= 1
+            found.append((member, resource))
+    return tuple(found)
+
+
+def running(gang: Gang, having: Iterable[tuple[Member, str]], identifier: str, now: float) -> Orphan:
+    """Return what a gang has of which no agent holds a lease any more: what its pods have, as their nodes count them."""
     units = {podset.name: podset.units_per_pod for podset in gang.podsets}
     uids: dict[tuple[str, str, str], list[str]] = {}
-    for member in members:
-        state = view.nodes.get(member.node)
-        for resource, report in state.report.resources.items() if state is not None else ():
-            if member.podset in units and any(pod.uid == member.uid for pod in report.counted):
-                uids.setdefault((member.node, resource, member.podset), []).append(member.uid)
+    for member, resource in having:
+        uids.setdefault((member.node, resource, member.podset), []).append(member.uid)
     parts: dict[str, tuple[NodeLease, ...]] = {}
     for (node, resource, podset), found in sorted(uids.items()):
         part = NodeLease(
@@ -192,3 +230,50 @@ def is_running(orphan: Orphan, view: ClusterView) -> bool:
 def is_expired(orphan: Orphan, now: float, opens: float, lease_grace_seconds: float) -> bool:
     """Return whether nobody came for it in the time that a lease lives without its client."""
     return now > opens and now - orphan.heard_at > lease_grace_seconds
+
+
+def _spoken_for(
+    records: Iterable[GangRecord], orphans: Iterable[Orphan], view: ClusterView
+) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Yield (node, UID) and the request that says it is its own."""
+    for record in records:
+        gang = record.gang
+        for member in record.members if record.state is not GangState.ENDED else ():
+            if _may_be_of(gang.namespace, member.node, member.uid, view):
+                yield (member.node, member.uid), (gang.full_name, gang.request_id)
+    for orphan in orphans:
+        for node, parts in orphan.parts.items():
+            for uid in (uid for part in parts for uid in part.pod_uids):
+                yield (node, uid), (orphan.gang, orphan.request_id)
+
+
+def _may_be_of(namespace: str, node: str, uid: str, view: ClusterView) -> bool:
+    """Return whether a pod is one of the namespace, as far as there is an API server to say so."""
+    if view.facts is None:
+        return True
+    facts = view.facts.get(node)
+    pod = facts.counted.get(uid) if facts is not None else None
+    return pod is not None and pod.namespace == namespace
+
+
+def _resource(podset: Podset, member: Member, view: ClusterView, gpu_resource: str) -> str:
+    """Return the resource of which a member has what its podset asks for; empty: it has not."""
+    match podset.request:
+        case GpuRequest():
+            names = [gpu_resource]
+        case ResourceRequest(name=name):
+            names = [name]
+        case MigRequest(compute_slices=slices):
+            names = _cut_in(slices, member.node, view)
+    units = podset.units_per_pod
+    return next((name for name in names if nodecapacity.units_of(view, member.node, name, member.uid) >= units), "")
+
+
+def _cut_in(slices: int, node: str, view: ClusterView) -> list[str]:
+    """Return the resources of a node that may stand for MIG instances of so many slices."""
+    state = view.nodes.get(node)
+    if state is None:
+        return []
+    named = {name: shapes.mig_shape(name) for name in sorted(state.report.resources)}
+    is_cut = bool(shapes.cuts_of(state.report))
+    return [name for name, shape in named.items() if (is_cut if shape is None else shape.compute_slices >= slices)]

@@ -49,7 +49,9 @@ class Members(Sequence[Member]):
         """Return the newest so many with one more; the last word on a UID counts."""
         place = self._place.get(member.uid, -1)
         if self._first <= place < self._end:
-            if self._line[place] == member:
+            known = self._line[place]
+            # When it started is no part of equality, and may be known only now.
+            if (known, known.started_at) == (member, member.started_at):
                 return self
             grown = Members(each for each in self if each.uid != member.uid)
         elif self._end < len(self._line) or self._first > most:

@@ -4,6 +4,7 @@ Invariant: `admissible` never exceeds what the node's own snapshot admits, is 0 
 that is unknown, and subtracts a leased member until the snapshot's numbers contain its UID.
 """
 
+import collections
 import dataclasses
 from collections.abc import Iterable, Mapping
 
@@ -70,15 +71,31 @@ def outstanding(resource: ResourceReport, leases: Iterable[NodeLease], name: str
     """Return the leased units of a resource that the node's numbers do not contain yet.
 
     A pod fills one place once, and no more of it than the node has counted for the pod: whoever claims a pod that is
-    another gang's, or a small one for a large place, frees nobody's units.
+    another gang's, or a small one for a large place, frees nobody's units, and takes none from who has pods of its own.
     """
-    counted = {pod.uid: pod.units for pod in resource.counted}
-    total = 0
-    for lease in leases:
-        if lease.resource == name:
-            seen = sum(min(counted.pop(uid, 0), lease.units_per_pod) for uid in lease.pod_uids)
-            total += max(0, lease.units - seen)
-    return total
+    return _outstanding({pod.uid: pod.units for pod in resource.counted}, leases, name)
+
+
+def unreported(report: NodeReport, facts: NodeFacts, leases: Iterable[NodeLease]) -> dict[str, int]:
+    """Return the leased units that `facts.requested` does not contain yet, of every resource that no agent reports."""
+    mine = [lease for lease in leases if lease.resource not in report.resources]
+    return {
+        name: _outstanding({uid: pod.requests.get(name, 0) for uid, pod in facts.counted.items()}, mine, name)
+        for name in {lease.resource for lease in mine}
+    }
+
+
+def units_of(view: ClusterView, node: str, name: str, uid: str) -> int:
+    """Return what a pod has of a resource: as its node's agent counts it, or as it asked where no agent reports that."""
+    state = view.nodes.get(node)
+    if state is None:
+        return 0
+    resource = state.report.resources.get(name)
+    if resource is not None:
+        return sum(pod.units for pod in resource.counted if pod.uid == uid)
+    facts = (view.facts or {}).get(node)
+    pod = facts.counted.get(uid) if facts is not None else None
+    return pod.requests.get(name, 0) if pod is not None else 0
 
 
 def admissible(view: ClusterView, node: str, name: str, leases: Iterable[NodeLease]) -> int:
@@ -93,3 +110,18 @@ def admissible(view: ClusterView, node: str, name: str, leases: Iterable[NodeLea
             return max(0, value - outstanding(resource, leases, name))
         case Unknown():
             return 0
+
+
+def _outstanding(counted: dict[str, int], leases: Iterable[NodeLease], name: str) -> int:
+    mine = [lease for lease in leases if lease.resource == name]
+    claims = collections.Counter(uid for lease in mine for uid in lease.pod_uids)
+    total = 0
+    for lease in mine:
+        left = lease.units
+        # First those that nobody else claims.
+        for uid in sorted(lease.pod_uids, key=claims.__getitem__):
+            if left <= 0:
+                break
+            left -= min(counted.pop(uid, 0), lease.units_per_pod)
+        total += max(0, left)
+    return total

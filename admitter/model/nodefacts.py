@@ -17,6 +17,14 @@ POD_SLOTS = "pods"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPod:
+    """A pod that the Node's room is short of."""
+
+    namespace: str = ""
+    requests: Mapping[str, int] = codec.mapping()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     labels: Mapping[str, str] = codec.mapping()
     taints: tuple[kube.Taint, ...] = ()
@@ -25,8 +33,8 @@ class NodeFacts:
     """Every resource of the Node, pod slots among them. An absent key: the node has none."""
     requested: Mapping[str, int] = codec.mapping()
     """Of the bound pods together, their slots among them."""
-    counted: frozenset[str] = frozenset()
-    """UIDs of the pods in `requested`."""
+    counted: Mapping[str, BoundPod] = codec.mapping()
+    """The pods in `requested`, by UID."""
     topology_policy: str = ""
     """The kubelet's Topology Manager policy: none, best-effort, restricted, single-numa-node; empty: not known."""
 

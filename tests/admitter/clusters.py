@@ -5,7 +5,7 @@ import datetime
 from admitter.model import gang as gangs
 from admitter.model.cluster import ANYWHERE
 from admitter.model.nodecapacity import ClusterView, Epoch, NodeState
-from admitter.model.nodefacts import NodeFacts
+from admitter.model.nodefacts import BoundPod, NodeFacts
 from muster.model.lease import NodeLease
 from muster.model.reading import Known, Unknown
 from muster.model.report import CountedPod, Finding, GpuTopology, NodeReport, ResourceReport, Topology, Verdict, worst
@@ -86,14 +86,14 @@ def a_view(*nodes, version=7, now=NOW, facts=None):
 
 
 def some_facts(*, cpu=64_000, pods=110, taints=(), cordoned=False, requested=None, counted=(), policy="", **labels):
-    """What the API server says of one node."""
+    """What the API server says of one node; `counted` are UIDs, or BoundPods by UID."""
     return NodeFacts(
         labels=labels,
         taints=tuple(taints),
         is_cordoned=cordoned,
         allocatable={"cpu": cpu, "pods": pods},
         requested=requested or {},
-        counted=frozenset(counted),
+        counted=counted if isinstance(counted, dict) else dict.fromkeys(counted, BoundPod(namespace="team-a")),
         topology_policy=policy,
     )
 

@@ -25,7 +25,8 @@ def test_bound_pods_are_added_up_and_finished_ones_hold_nothing():
         node, [a_pod("a", cpu=500), a_pod("b", cpu=1500, memory=7), a_pod("c", kube.PodPhase.SUCCEEDED, cpu=9)]
     )
     assert dict(found.requested) == {"cpu": 2000, "memory": 7, "pods": 2}
-    assert found.counted == {"a", "b"}
+    assert found.counted.keys() == {"a", "b"}
+    assert (found.counted["b"].namespace, dict(found.counted["b"].requests)) == ("team-a", {"cpu": 1500, "memory": 7})
     assert (dict(found.labels), found.taints[0].key) == ({"zone": "z1"}, "gpu")
     assert (dict(found.allocatable), found.is_cordoned) == ({"cpu": 64000, "pods": 110}, False)
 

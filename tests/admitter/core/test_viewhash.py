@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admitter.core.viewhash import ViewHash
+from admitter.model.nodefacts import BoundPod
 from muster.model import kube
 from muster.model.reading import Unknown
 from muster.model.report import DeviceReport, DeviceState, Holder, MigShape
@@ -63,7 +64,9 @@ OTHERS = {
     "a label": a_fleet(facts=dataclasses.replace(FACTS, labels={"zone": "z2"})),
     "a taint": a_fleet(facts=dataclasses.replace(FACTS, taints=(kube.Taint(key="k", effect="NoSchedule"),))),
     "cpu": a_fleet(facts=dataclasses.replace(FACTS, allocatable={**FACTS.allocatable, "cpu": 1})),
-    "a bound pod": a_fleet(facts=dataclasses.replace(FACTS, requested={"cpu": 2000}, counted=frozenset({"u1", "u2"}))),
+    "a bound pod": a_fleet(
+        facts=dataclasses.replace(FACTS, requested={"cpu": 2000}, counted={"u1": BoundPod(), "u2": BoundPod()})
+    ),
     "no API server": dataclasses.replace(a_fleet(), facts=None),
     "a node more": a_view(a_node("n1"), a_node("n2", 3), a_node("n3"), facts={"n1": FACTS, "n2": some_facts()}),
     "a node less": a_view(a_node("n1"), facts={"n1": FACTS}),

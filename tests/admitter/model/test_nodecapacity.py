@@ -14,6 +14,14 @@ CASES = {
         [a_lease(2, uids=["u1"]), a_lease(2, identifier="t1-x-2", uids=["u1"])],
         3,
     ),
+    "a gang with a pod of its own claims another's": (
+        [("u1", 8), ("u2", 8)],
+        [
+            a_lease(8, uids=["u1", "u2"], units_per_pod=8),
+            a_lease(8, identifier="t1-x-2", uids=["u1"], units_per_pod=8),
+        ],
+        0,
+    ),
     "a small pod is claimed for a large place": ([("u1", 1)], [a_lease(8, uids=["u1"], units_per_pod=8)], 7),
     "a large pod is claimed for a small place": ([("u1", 8)], [a_lease(2, uids=["u1"])], 1),
     "more pods than places": ([("u1", 1), ("u2", 1)], [a_lease(1, uids=["u1", "u2"])], 0),
