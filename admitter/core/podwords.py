@@ -4,13 +4,15 @@ In: what the adapter says of each gang, the clock. Out: the words that are due, 
 
 Invariants: a word that stands on the pod already is not due, whoever wrote it. A gang's reason is due at once; the same reason
 in other words waits `again_seconds` after the last, and so does one that could not be written. All gangs together take from one
-bucket. What is superseded before it was due is never written.
+bucket, by turns of their namespaces and in each the oldest first: a namespace in which much is said makes nobody else's words
+wait. What is superseded before it was due is never written, and its successor has its place in the line.
 
 Why the same reason waits: the numbers in a summary move with every pod that comes or goes anywhere.
 
 Not here: the request (publish/pods.py), Events of Nodes (nodestatus.py).
 """
 
+import collections
 import dataclasses
 from collections.abc import Mapping
 
@@ -71,7 +73,12 @@ class Words:
     """What was said and is not written yet, and what was written last; by gang."""
 
     waiting: Mapping[str, Word] = codec.mapping()
+    arrived: Mapping[str, int] = codec.mapping()
+    """The place in the line of what waits: that of the first word that was not written."""
+    arrivals: int = 0
     written: Mapping[str, Written] = codec.mapping()
+    turns: Mapping[str, int] = codec.mapping()
+    """Namespace -> the number of the turn in which it was served last, while words of it wait."""
     bucket: pace.Bucket
 
 
@@ -82,33 +89,55 @@ def empty(now: float) -> Words:
 
 def said(words: Words, newest: Mapping[str, Word]) -> Words:
     """Take each gang's newest word, in place of what was not written yet; all of a look together, since this copies."""
-    waiting = {**words.waiting, **newest}
+    waiting, arrived, arrivals = {**words.waiting, **newest}, dict(words.arrived), words.arrivals
     for key, word in newest.items():
         if _stands(words.written.get(key), word):
             del waiting[key]
-    return dataclasses.replace(words, waiting=codec.freeze(waiting))
+            arrived.pop(key, None)
+        elif key not in arrived:
+            arrived[key] = arrivals = arrivals + 1
+    return dataclasses.replace(words, waiting=codec.freeze(waiting), arrived=codec.freeze(arrived), arrivals=arrivals)
 
 
 def due(words: Words, now: float) -> tuple[Words, tuple[tuple[str, Word], ...]]:
-    """Return the words to write now, those of other reasons before those in other words."""
+    """Return the words to write now; of one namespace those of other reasons before those in other words."""
     bucket, waiting = words.bucket, dict(words.waiting)
     written = {key: last for key, last in words.written.items() if now - last.at < KEPT_SECONDS}
+    lines = _lines(words, now)
+    turns = {namespace: words.turns.get(namespace, 0) for namespace in lines}
     taken: list[tuple[str, Word]] = []
-    for key in sorted(waiting, key=lambda key: (_is_same_reason(words, key), key)):
-        word, last = waiting[key], written.get(key)
-        if last is not None and _is_same_reason(words, key) and now - last.at < AGAIN_SECONDS:
-            continue
-        after = bucket.take(now)
-        if after is None:
-            break
+    while lines and (after := bucket.take(now)) is not None:
         bucket = after
-        taken.append((key, waiting.pop(key)))
+        namespace = min(lines, key=lambda each: (turns[each], each))
+        turns[namespace] = max(turns.values()) + 1
+        key = lines[namespace].popleft()
+        if not lines[namespace]:
+            del lines[namespace]
+        word = waiting.pop(key)
+        taken.append((key, word))
         if word.is_placed:
             written.pop(key, None)
         else:
             written[key] = Written(uid=word.uid, reason=word.told.reason, message=word.message, at=now)
-    words = Words(waiting=codec.freeze(waiting), written=codec.freeze(written), bucket=bucket)
+    words = Words(
+        waiting=codec.freeze(waiting),
+        arrived=codec.freeze({key: words.arrived.get(key, 0) for key in waiting}),
+        arrivals=words.arrivals,
+        written=codec.freeze(written),
+        turns=codec.freeze(turns),
+        bucket=bucket,
+    )
     return words, tuple(taken)
+
+
+def _lines(words: Words, now: float) -> dict[str, collections.deque[str]]:
+    """Return the gangs of each namespace whose words may be written now, in order."""
+    found: dict[str, list[tuple[bool, int, str]]] = {}
+    for key, word in words.waiting.items():
+        is_same = _is_same_reason(words, key)
+        if not is_same or now - words.written[key].at >= AGAIN_SECONDS:
+            found.setdefault(word.namespace, []).append((is_same, words.arrived.get(key, 0), key))
+    return {namespace: collections.deque(key for *_, key in sorted(each)) for namespace, each in found.items()}
 
 
 def failed(words: Words, lost: Mapping[str, Word], now: float) -> Words:

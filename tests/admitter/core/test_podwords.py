@@ -15,8 +15,8 @@ from tests.admitter.grouppods import a_pod
 POD = a_pod()
 
 
-def a_word(reason="NotEnoughUnits", summary="needs 16 GPUs", pod=POD):
-    return Word(namespace="team-a", pod=pod, owner=None, told=Told(reason=reason, summary=summary))
+def a_word(reason="NotEnoughUnits", summary="needs 16 GPUs", pod=POD, namespace="team-a"):
+    return Word(namespace=namespace, pod=pod, owner=None, told=Told(reason=reason, summary=summary))
 
 
 def written(words, now):
@@ -64,6 +64,40 @@ def test_another_pod_is_told_too():
     words, _ = written(podwords.said(podwords.empty(0), {"team-a/g": a_word()}), 0)
     words = podwords.said(words, {"team-a/g": a_word(pod=a_pod("other"))})
     assert len(written(words, 1)[1]) == 1
+
+
+def test_a_namespace_in_which_all_words_change_all_the_time_makes_nobody_else_wait():
+    """300 gangs of an early name change their reasons each second; one of a late name says something once."""
+    words, heard = podwords.empty(0), []
+    for second in range(10):
+        loud = {f"a/{gang}": a_word(f"R{second}", namespace="a") for gang in range(300)}
+        words = podwords.said(words, loud if second != 5 else {**loud, "z/g": a_word(namespace="z")})
+        words, due = written(words, second)
+        heard += [second for key, *_ in due if key == "z/g"]
+    assert heard == [5]
+
+
+def test_who_waits_longest_of_a_namespace_is_served_first_though_it_says_something_else_meanwhile():
+    words = podwords.said(podwords.empty(0), {f"a/{gang:02}": a_word(namespace="a") for gang in range(BURST)})
+    words, _ = written(words, 0)
+    words = podwords.said(words, {"a/90": a_word("One", namespace="a")})
+    words = podwords.said(words, {"a/10": a_word("Two", namespace="a")})
+    words = podwords.said(words, {"a/90": a_word("Three", namespace="a")})
+    words, due = written(words, 1 / PER_SECOND)
+    assert due == [("a/90", "Three", "needs 16 GPUs")]
+    assert written(words, 2 / PER_SECOND)[1] == [("a/10", "Two", "needs 16 GPUs")]
+
+
+def test_namespaces_take_turns():
+    words = podwords.said(
+        podwords.empty(0), {f"{name}/{gang}": a_word(namespace=name) for name in "abc" for gang in range(30)}
+    )
+    served = []
+    for moment in range(60):
+        words, due = written(words, moment / PER_SECOND)
+        served += [key[0] for key, *_ in due]
+    assert max(served[:60].count(name) for name in "abc") == min(served[:60].count(name) for name in "abc") == 20
+    assert served[:6] == list("abcabc")
 
 
 @given(
