@@ -23,7 +23,7 @@ from typing import TypeAlias
 import grpc
 import structlog
 
-from agent.publish.feed_session import FeedSession, StreamEnded
+from agent.publish.feed_session import WELCOME_SECONDS, FeedSession, StreamEnded
 from agent.publish.outbox import Outbox, PlaneAges, Published
 from muster import bearer
 from muster import clock as clocks
@@ -218,18 +218,21 @@ class FeedPublisher:
 
     async def _keep_stream(self, address: str) -> None:
         shortest, longest = BACKOFF_SECONDS
-        pause = shortest
+        pause, patience = shortest, WELCOME_SECONDS[0]
         while True:
             dialled_at = self._clock.monotonic()
             session = FeedSession(address, self, self._clock)
             try:
-                await session.run(self._credentials, self._metadata)
+                await session.run(self._credentials, self._metadata, patience=patience)
             except StreamEnded as error:
                 _LOG.info("feed stream ended", address=address, why=str(error))
             finally:
                 self._part(session)
-            if session.welcome is not None and self._clock.monotonic() - dialled_at > SETTLED_SECONDS:
-                pause = shortest
+            lived = self._clock.monotonic() - dialled_at
+            if session.welcome is None and lived >= patience:
+                patience = min(patience * 2, WELCOME_SECONDS[1])
+            elif session.welcome is not None and lived > SETTLED_SECONDS:
+                pause, patience = shortest, WELCOME_SECONDS[0]
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 -- jitter, not a secret
             pause = min(pause * 2, longest)
 

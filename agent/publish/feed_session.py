@@ -25,7 +25,10 @@ from muster.clock import Clock
 from muster.model import protocol
 from muster.pb.muster.v1 import feed_pb2
 
-WELCOME_SECONDS = 10.0
+WELCOME_SECONDS = (10.0, 60.0)
+"""How long a call waits for its welcome, and the longest: twice as long after each that was not welcomed. An admitter that has
+just started takes a fleet in one by one; five thousand that hang up and dial again keep it from coming to an end. One that
+is gone without a word is told by its keepalives."""
 MIN_HEARTBEAT_SECONDS = 0.02
 """Whatever a welcome says, the agent does not spin."""
 
@@ -89,6 +92,8 @@ class FeedSession:
         self,
         credentials: Callable[[], grpc.ChannelCredentials],
         metadata: Callable[[], bearer.Metadata] = lambda: (),
+        *,
+        patience: float = WELCOME_SECONDS[0],
     ) -> None:
         """Dial, speak and listen; always ends with StreamEnded. A token that kubelet has replaced is read anew."""
         try:
@@ -96,7 +101,7 @@ class FeedSession:
                 connect: Any = channel.stream_stream  # grpc-stubs wants the serialisers that bytes do without
                 call = connect(protocol.METHOD)(metadata=metadata())
                 try:
-                    await self._speak(call)
+                    await self._speak(call, patience)
                 finally:
                     call.cancel()
         except grpc.aio.AioRpcError as error:
@@ -106,13 +111,13 @@ class FeedSession:
         except settings.InvalidSettings as error:
             raise StreamEnded("; ".join(error.problems)) from error
 
-    async def _speak(self, call: Any) -> None:
+    async def _speak(self, call: Any, patience: float) -> None:
         try:
-            async with asyncio.timeout(WELCOME_SECONDS):
+            async with asyncio.timeout(patience):
                 await call.write(self._speaker.hello().SerializeToString())
                 await self._hear_next(call)
         except TimeoutError as error:
-            raise StreamEnded(f"no welcome within {WELCOME_SECONDS:g} s") from error
+            raise StreamEnded(f"no welcome within {patience:g} s") from error
         if self.welcome is None or not protocol.is_compatible(self.welcome.protocol):
             raise StreamEnded("the admitter did not welcome us, or in a version that we do not speak")
         self._outbox = self._speaker.open_outbox(_heartbeat_seconds(self.welcome))

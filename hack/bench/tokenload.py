@@ -39,7 +39,7 @@ class Agent:
         self._stream: h2stream.Stream | None = None
         self._beat_seconds = 0.0
         """Of a welcomed agent; 0: it is not."""
-        self._pause = agentfeed.BACKOFF_SECONDS[0]
+        self._pause, self._patience = agentfeed.BACKOFF_SECONDS[0], feed_session.WELCOME_SECONDS[0]
         self._dialled_at, self._sequence = 0.0, 0
         self.act_at = 0.0
         """When it dials, gives up its call, or sends its next heartbeat."""
@@ -53,6 +53,7 @@ class Agent:
         if self._socket is None:
             self._dial(now)
         elif not self.is_welcome:
+            self._patience = min(self._patience * 2, feed_session.WELCOME_SECONDS[1])
             self.hang_up("late")
         else:
             assert self._stream is not None
@@ -79,14 +80,14 @@ class Agent:
             self._socket.close()
         now = time.monotonic()
         if self.is_welcome and now - self._dialled_at > agentfeed.SETTLED_SECONDS:
-            self._pause = agentfeed.BACKOFF_SECONDS[0]
+            self._pause, self._patience = agentfeed.BACKOFF_SECONDS[0], feed_session.WELCOME_SECONDS[0]
         self._fleet.ended[why] += 1
         self._socket, self._stream, self._beat_seconds = None, None, 0.0
         self.act_at = now + self._pause * random.uniform(0.5, 1.0)
         self._pause = min(self._pause * 2, agentfeed.BACKOFF_SECONDS[1])
 
     def _dial(self, now: float) -> None:
-        self._dialled_at, self.act_at = now, now + feed_session.WELCOME_SECONDS
+        self._dialled_at, self.act_at = now, now + self._patience
         self._fleet.dials += 1
         self._socket = socket.socket()
         self._socket.settimeout(0)

@@ -186,6 +186,23 @@ async def test_a_slow_admitter_costs_nothing(world):
         assert agent.ended_streams == 0
 
 
+async def test_an_admitter_that_has_a_fleet_to_welcome_is_given_more_time_with_each_dial(world, monkeypatch):
+    """With the first patience alone nobody would ever be welcomed here."""
+    monkeypatch.setattr(feed, "WELCOME_SECONDS", (0.1, 20.0))
+    dialled = []
+
+    async def welcome_late(_requests, context):
+        dialled.append(await context.read())
+        await asyncio.sleep(0.7)
+        await context.write(a_welcome())
+        while await context.read() is not grpc.aio.EOF:
+            pass
+
+    async with an_admitter(world, welcome_late) as address, world.agent(address) as agent:
+        await feedworld.until(lambda: agent.state.connected)
+        assert len(dialled) > 1
+
+
 async def test_a_malformed_answer_ends_the_stream_and_it_is_tried_again(world):
     seen = []
 

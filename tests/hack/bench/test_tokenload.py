@@ -98,7 +98,7 @@ async def test_a_fleet_comes_back_to_the_next_admitter_and_when_it_is_told_to_ha
 
 
 async def test_a_call_that_is_not_welcomed_in_time_is_given_up_and_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(feed_session, "WELCOME_SECONDS", 0.3)
+    monkeypatch.setattr(feed_session, "WELCOME_SECONDS", (0.3, 20.0))
     world, reviewed = World(tmp_path), asyncio.Event()
 
     async def slow(token):
