@@ -179,11 +179,6 @@ class Client:
         parts = [answer.data async for answer in self._stream(self._content.Read, requests.read_content(digest))]
         return b"".join(parts)
 
-    async def snapshot_bytes(self, snapshotter: str, key: str) -> int:
-        """Return the bytes that a snapshot takes on the disk."""
-        answer = await self._call(self._snapshots.Usage, requests.usage(snapshotter, key))
-        return int(answer.size)
-
     async def image_folder(self) -> pathlib.Path | None:
         """Return where the runtime says that images are."""
         answer = await self._call(self._cri_images.ImageFsInfo, requests.image_fs_info())

@@ -267,8 +267,9 @@ class Engine:
             await self._keeper.drop(job.image.manifest.digest)
             said = f"pulled whole, and {found.level.value}, held by {found.hold.value}, when looked at again"
             raise CallFailed(Reason.INCOMPLETE, "", said)
-        taken = await self._keeper.snapshot_bytes(job.image)
-        self._journal.pulled(job.image.manifest.digest, self._clock.utc(), taken)
+        if found.level is Level.UNPACKED:
+            files = await self._keeper.fingerprint(job.image)
+            self._journal.pulled(job.image.manifest.digest, self._clock.utc(), files)
 
     def _reap(self) -> None:
         """Take the end of a pull."""

@@ -1,9 +1,9 @@
 """Which images were pulled shortly before a boot that nobody announced.
 
-In: a file that outlives the boot. Out: digests whose files may not have reached the disk, with the bytes they took.
+In: a file that outlives the boot. Out: digests whose files may not have reached the disk, with what these were like.
 
 Why: after a power loss snapshots that containerd calls ready have held missing or empty files (images.md section 11). An
-image is trusted again when its snapshots take what they took right after the pull.
+image is trusted again when its files are what they were right after its pull (fingerprint.py).
 
 Invariant: without the file, or with one that cannot be read, nothing is suspected and nothing fails.
 """
@@ -25,7 +25,8 @@ class Entry:
     """One pulled image."""
 
     at: datetime.datetime
-    snapshot_bytes: int
+    files: str
+    """Their fingerprint; empty: they could not be read."""
 
 
 class Journal:
@@ -37,26 +38,27 @@ class Journal:
         self._entries: dict[str, Entry] = _entries(said)
         is_unclean = bool(said) and said.get("boot_id") != boot_id and said.get("clean") is not True
         newest = max((entry.at for entry in self._entries.values()), default=None)
-        self.suspects: dict[str, int] = {
-            digest: entry.snapshot_bytes
+        self.suspects: dict[str, str] = {
+            digest: entry.files
             for digest, entry in self._entries.items()
             if is_unclean and newest is not None and newest - entry.at < WRITTEN_BACK
         }
-        """Digest of a manifest -> bytes that its snapshots must take."""
+        """Digest of a manifest -> what its files must be like."""
         self._write(is_clean=False)
 
-    def pulled(self, digest: str, at: datetime.datetime, snapshot_bytes: int) -> None:
-        """Note a pull."""
-        self._entries[digest] = Entry(at=at, snapshot_bytes=snapshot_bytes)
-        self.suspects.pop(digest, None)
+    def pulled(self, digest: str, at: datetime.datetime, files: str) -> None:
+        """Note a pull; one that found the suspect layers in place, since another image holds them, has mended nothing."""
+        if not self.suspects.get(digest) or self.judged(digest, files):
+            self.suspects.pop(digest, None)
+            self._entries[digest] = Entry(at=at, files=files)
         old = sorted(self._entries, key=lambda each: self._entries[each].at)[:-256]
         for each in old:
             del self._entries[each]
         self._write(is_clean=False)
 
-    def judged(self, digest: str, snapshot_bytes: int) -> bool:
-        """Take what a suspect takes now; return whether it is trusted again."""
-        if self.suspects.get(digest) == snapshot_bytes:
+    def judged(self, digest: str, files: str) -> bool:
+        """Take what a suspect's files are like now; return whether it is trusted again."""
+        if files and self.suspects.get(digest) == files:
             del self.suspects[digest]
         return digest not in self.suspects
 
@@ -66,7 +68,7 @@ class Journal:
         self._file.close()
 
     def _write(self, *, is_clean: bool) -> None:
-        images = {digest: [entry.at.isoformat(), entry.snapshot_bytes] for digest, entry in self._entries.items()}
+        images = {digest: [entry.at.isoformat(), entry.files] for digest, entry in self._entries.items()}
         # Without the file the next unclean boot is not noticed; that is worth no failed pull.
         self._file.write({"boot_id": self._boot_id, "clean": is_clean, "images": images})
 
@@ -76,10 +78,10 @@ def _entries(said: Mapping[str, Any]) -> dict[str, Entry]:
     images = said.get("images")
     for digest, entry in images.items() if isinstance(images, dict) else ():
         try:
-            at, size = entry
-            read = Entry(at=datetime.datetime.fromisoformat(at), snapshot_bytes=int(size))
-        except (TypeError, ValueError, OverflowError):
+            at, files = entry
+            read = Entry(at=datetime.datetime.fromisoformat(at), files=files)
+        except (TypeError, ValueError):
             continue
-        if read.at.tzinfo is not None:
+        if read.at.tzinfo is not None and isinstance(files, str):
             found[str(digest)] = read
     return found

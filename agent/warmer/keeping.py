@@ -10,14 +10,16 @@ beside the runtime's. containerd updates no lease, so one is renewed by making a
 import asyncio
 import datetime
 import logging
+import pathlib
 import random
 import time
 from collections.abc import Iterable
 
-from agent.core import warmpins, warmth
+from agent.core import warmlazy, warmpins, warmth, warmyield
 from agent.core.warmplan import Candidate, Plan
 from agent.model.warm import Image, Lease, Limits, Reason, StoreFacts
-from agent.warmer.client import Client
+from agent.warmer import fingerprint
+from agent.warmer.client import CallFailed, Client
 from agent.warmer.config import WarmerConfig
 from agent.warmer.journal import Journal
 from muster.clock import Clock
@@ -34,7 +36,8 @@ class Keeper:
     def __init__(self, config: WarmerConfig, runtime: Client, limits: Limits, clock: Clock) -> None:
         self._config, self._runtime, self._limits, self._clock = config, runtime, limits, clock
         self._can_pin = True
-        self._weighed: set[str] = set()
+        self._judged: set[str] = set()
+        self._dropped: set[str] = set()
         """Manifests of suspects."""
 
     def new_name(self, image: Image) -> str:
@@ -92,22 +95,34 @@ class Keeper:
             await self._runtime.set_label(name, warmpins.MARK, warmpins.stamp(utc))
 
     async def judge(self, journal: Journal, images: Iterable[Image], facts: StoreFacts) -> None:
-        """Weigh suspects, each once for as long as it is there; a shadow of another weight goes, to be pulled again.
+        """Look at suspects' files, once for as long as they are there; a shadow with others goes, to be pulled again.
 
         What the runtime lists is not ours to remove: it stays a suspect, and is told as one.
         """
         here = {image.manifest.digest: image for image in images if image.top in facts.snapshots}
-        self._weighed &= here.keys()
-        for digest in journal.suspects.keys() & here.keys() - self._weighed:
-            self._weighed.add(digest)
-            if not journal.judged(digest, await self.snapshot_bytes(here[digest])):
-                _log.warning("%s does not take the bytes that it took before the boot", digest)
-                await self.drop(digest)
+        self._judged &= here.keys()
+        for digest in journal.suspects.keys() & here.keys() - self._judged:
+            self._judged.add(digest)
+            if not journal.judged(digest, await self.fingerprint(here[digest])):
+                _log.warning("the files of %s are not what they were before the boot, or cannot be read", digest)
+                # Once: what others hold is there again at once, as it was.
+                if digest not in self._dropped:
+                    self._dropped.add(digest)
+                    await self.drop(digest)
 
-    async def snapshot_bytes(self, image: Image) -> int:
-        """Return what an image's snapshots take on the disk."""
-        sizes = [await self._runtime.snapshot_bytes(self._config.snapshotter, layer.chain_id) for layer in image.layers]
-        return sum(sizes)
+    async def fingerprint(self, image: Image) -> str:
+        """Return what an image's files are like; empty: they cannot be read from here, or are a remote snapshotter's."""
+        key = f"{warmyield.OWN_PREFIX}{time.time_ns():x}"
+        try:
+            mounts = await self._runtime.view(self._config.snapshotter, key, image.top)
+            try:
+                folders = [pathlib.Path(folder) for folder in warmlazy.folders(mounts)]
+                return await asyncio.to_thread(fingerprint.of, folders)
+            finally:
+                await self._runtime.remove_snapshot(self._config.snapshotter, key)
+        except CallFailed as error:
+            _log.info("the files of %s cannot be looked at: %s", image.manifest.digest, error.detail[:200])
+            return ""
 
     async def _replace(self, old: str, new: str, digest: str, *, is_done: bool) -> None:
         await self._runtime.create_lease(new, digest, self.expires_at(), is_done=is_done)

@@ -129,11 +129,6 @@ def remove_snapshot(snapshotter: str, key: str) -> snapshots_pb2.RemoveSnapshotR
     return snapshots_pb2.RemoveSnapshotRequest(snapshotter=snapshotter, key=key)
 
 
-def usage(snapshotter: str, key: str) -> snapshots_pb2.UsageRequest:
-    """Ask what a snapshot takes."""
-    return snapshots_pb2.UsageRequest(snapshotter=snapshotter, key=key)
-
-
 def apply_diff(layer: Descriptor, mounts: Iterable[types_pb2.Mount]) -> diff_pb2.ApplyRequest:
     """Unpack a layer."""
     return diff_pb2.ApplyRequest(diff=descriptor(layer), mounts=mounts)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import pathlib
 import subprocess
 
@@ -184,28 +183,6 @@ async def test_the_guard_keeps_a_pull_from_filling_the_disk(world, small_disk, r
     assert layers_asked(faulty) == [path for path in layers_asked(faulty) if "blobs" in path][:1], (
         "the configuration only"
     )
-
-
-async def test_a_shadow_that_does_not_weigh_what_it_did_before_an_unclean_boot_is_pulled_again(
-    world, runtime, faulty, name, wanted, tmp_path
-):
-    state = tmp_path / "state.json"
-    boot = tmp_path / "boot_id"
-    boot.write_text("first\n")
-    here = world(state_file=state, boot_id_path=boot)
-    await here.start(wanted(name, SHADOW))
-    await here.until(is_warm(here, name), "a shadow")
-    await here.stop()
-    said = json.loads(state.read_text())
-    (digest,) = said["images"]
-    said["clean"], said["images"][digest][1] = False, said["images"][digest][1] + 1
-    state.write_text(json.dumps(said))
-    boot.write_text("second\n")
-    faulty.requests.clear()
-    await here.start(wanted(name, SHADOW))
-    await here.until(lambda _: layers_asked(faulty), "layers that are fetched anew")
-    report = await here.until(is_warm(here, name), "a shadow")
-    assert not here.image(name, report).unverified
 
 
 async def test_a_second_warmer_is_refused_by_name(world, runtime, faulty, name, wanted):
