@@ -12,20 +12,23 @@ Not here: any rule (core/gates.py, strikes.py), any request (publish/podissuer.p
 import asyncio
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import structlog
 
-from admitter.core import failopen, gates, gatescene, rollouts, strikes
+from admitter import confined as confining
+from admitter.confined import Confined
+from admitter.core import failopen, gates, gatescene, groups, rollouts, strikes
 from admitter.core.kin import Kin
 from admitter.core.membership import Membership
 from admitter.core.outage import Outage
-from admitter.core.register import Conflict
 from admitter.core.rollouts import Rollout
+from admitter.gatedesk import OWNER, GateDesk
 from admitter.gateports import Clock, Desk, Objects
 from admitter.model.cluster import Changes, Cluster, KubePod
 from admitter.model.decision import Event
+from admitter.model.group import GroupMember
 from admitter.model.hold import (
     GatePolicy,
     Hold,
@@ -45,7 +48,7 @@ from admitter.model.hold import (
     Told,
     Withdraw,
 )
-from admitter.model.leadership import Guard, NotLeading
+from admitter.model.leadership import Guard
 from admitter.model.record import GangState
 from admitter.publish.nodes import Outcome
 from admitter.publish.podissuer import PodIssuer
@@ -54,8 +57,6 @@ from muster.model import labels
 
 _LOG = structlog.get_logger(__name__)
 
-OWNER = "gates"
-"""Whose gangs these are, among the clients of the queue."""
 PAUSE_SECONDS = 0.05
 """Between two looks: a Job's pods come within a moment of each other."""
 LOOK_SECONDS = 1.0
@@ -77,20 +78,19 @@ class GateLoop:
         policy: GatePolicy,
         tell: Callable[[Event], None],
         outage: Outage,
+        confined: Confined | None = None,
     ) -> None:
         """`tell` writes to the decision log."""
-        self._outage = outage
+        self._outage, self._confined = outage, confined or Confined()
         self._desk, self._cluster, self._objects, self._issuer = desk, cluster, objects, issuer
         self._guard, self._clock, self._policy, self._tell = guard, clock, policy, tell
         self._wake = asyncio.Event()
         self._membership = Membership()
         self._dirty: set[str] = set()
         self._holds: dict[str, Hold] = {}
-        self._attached: dict[str, Any] = {}
-        self._listeners: dict[str, asyncio.Task[None]] = {}
+        self._gangs = GateDesk(desk, self._touch)
         self._bound = rollouts.Bound()
         self._recheck = Recheck(desk.record, cluster, objects.workloads, policy.gate, issuer.is_busy)
-        self._tasks: asyncio.TaskGroup | None = None
         self._term = 0
         self._looked_at = -LOOK_SECONDS
         """When everything was looked at last."""
@@ -105,6 +105,11 @@ class GateLoop:
         )
         self._wake.set()
 
+    def _touch(self, key: str) -> None:
+        """Have one gang looked at soon."""
+        self._dirty.add(key)
+        self._wake.set()
+
     def gang_of(self, uid: str) -> str:
         """Return the name of the gang that a pod belongs to; empty: none that is followed here."""
         return self._membership.gang_of(uid)
@@ -117,7 +122,7 @@ class GateLoop:
     async def run(self) -> None:
         """Follow until cancelled."""
         async with asyncio.TaskGroup() as group:
-            self._tasks = group
+            self._gangs.begin(group)
             self._issuer.begin(group)
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -151,16 +156,15 @@ class GateLoop:
     def _look(self) -> None:
         term = self._desk.term
         if term != self._term:
-            for listener in self._listeners.values():
-                listener.cancel()
-            self._holds, self._attached, self._listeners, self._term = {}, {}, {}, term
+            self._gangs.clear()
+            self._holds, self._term = {}, term
             self._outage.restart()
             self.changed("")
         if not term or not self._guard.may_write(term) or not self._cluster.is_synced or not self._objects.is_synced:
             return
         workloads, now = self._objects.workloads(), self._clock.monotonic()
-        self._dirty |= self._membership.settle(self._cluster.pod, workloads)
-        dirty, self._dirty = self._dirty, set()
+        place = functools.partial(self._confined.attempt, confining.PLACE)
+        self._dirty |= self._membership.settle(self._cluster.pod, workloads, place)
         look = gatescene.Look(
             workloads=workloads,
             known=self._desk.requests_of_leases(),
@@ -175,8 +179,11 @@ class GateLoop:
         if everything:
             for event in self._outage.look(now, map(self._desk.record, self._holds)):
                 self._tell(event)
-        for key in sorted(dirty | (self._holds.keys() if everything else set())):
-            self._step(key, look)
+        for key in sorted(self._dirty | (self._holds.keys() if everything else set())):
+            self._dirty.discard(key)
+            kind = self._confined.attempt(confining.GANG, key, functools.partial(self._step, key, look))
+            if kind:
+                self._confined.attempt(confining.GANG, key, functools.partial(self._tell_failed, key, kind))
         if everything:
             self._looked_at = now
             waiting = {hold.paused.uid for hold in self._holds.values() if hold.paused is not None}
@@ -199,6 +206,20 @@ class GateLoop:
         for intent in intents:
             self._do(intent, key, scene)
 
+    def _tell_failed(self, key: str, kind: str) -> None:
+        """Say on its first pod that a gang waits for a bug of ours; it is looked at again all the same."""
+        told = Told(
+            reason=HoldReason.FAILED, summary=f"Muster failed on it ({kind}); its log says more, and it tries again"
+        )
+        hold = self._holds.get(key, Hold())
+        if hold.told == told:
+            return
+        self._holds[key] = dataclasses.replace(hold, told=told)
+        pods = sorted(filter(None, map(self._cluster.pod, self._membership.of(key))), key=lambda pod: pod.name)
+        members = tuple(GroupMember(pod=pod, podset="", index=0) for pod in pods)
+        group = dataclasses.replace(groups.empty(key), members=members)
+        self._issuer.say(told, group, {}, self._term)
+
     def _drop(self, key: str, hold: Hold) -> None:
         """Forget a group without pods, and last of all who refused it: a launcher may make it anew at once."""
         if hold.strikes:
@@ -219,24 +240,16 @@ class GateLoop:
     def _do(self, intent: Intent, key: str, scene: gates.Scene) -> None:
         match intent:
             case Open() | Withdraw() | Stand() | Join() | Leave():
-                self._ask(intent, key, scene)
+                self._say_conflict(self._gangs.ask(intent, key), key, scene)
             case _:
                 self._issue(intent, key, scene)
 
-    def _ask(self, intent: Intent, key: str, scene: gates.Scene) -> None:
-        """Tell the queue."""
-        attachment = self._attached.get(key)
-        match intent:
-            case Open():
-                self._open(intent, key, scene)
-            case Withdraw(detail=detail, has_run=has_run):
-                self._withdraw(key, detail, has_run=has_run)
-            case Stand(standing=standing) if attachment is not None:
-                self._desk.stand(attachment, standing)
-            case Join(member=member) if attachment is not None:
-                self._desk.join(attachment, member)
-            case Leave(uid=uid) if attachment is not None:
-                self._desk.leave(attachment, uid)
+    def _say_conflict(self, told: Told | None, key: str, scene: gates.Scene) -> None:
+        hold = self._holds[key]
+        if told is not None and hold.told != told:
+            self._holds[key] = dataclasses.replace(hold, told=told)
+            _LOG.warning("a gang cannot be asked for", gang=key, detail=told.summary)
+            self._issuer.say(told, scene.group, scene.owners, self._term)
 
     def _issue(self, intent: Intent, key: str, scene: gates.Scene) -> None:
         """Have it done on the API server, or noted."""
@@ -264,37 +277,6 @@ class GateLoop:
                 _LOG.info("gang", gang=key, reason=told.reason, summary=told.summary)
                 issuer.say(told, scene.group, scene.owners, self._term, self._holds[key].paused)
 
-    def _open(self, intent: Open, key: str, scene: gates.Scene) -> None:
-        try:
-            attachment = self._desk.open(intent.gang, OWNER, intent.asked_at)
-        except NotLeading:
-            return
-        except Conflict as conflict:
-            told = Told(reason=HoldReason.NAME_TAKEN, summary=f"another gang has its name: {conflict.detail}")
-            hold = self._holds[key]
-            if hold.told != told:
-                self._holds[key] = dataclasses.replace(hold, told=told)
-                _LOG.warning("a gang's name is taken", gang=key, detail=conflict.detail)
-                self._issuer.say(told, scene.group, scene.owners, self._term)
-            return
-        self._attached[key] = attachment
-        assert self._tasks is not None
-        older = self._listeners.pop(key, None)
-        if older is not None:
-            older.cancel()
-        self._listeners[key] = self._tasks.create_task(self._listen(key, attachment))
-
-    async def _listen(self, key: str, attachment: Any) -> None:
-        """Look again whenever the queue has something new."""
-        while True:
-            record = await attachment.next()
-            if self._attached.get(key) is not attachment:
-                return
-            self._dirty.add(key)
-            self._wake.set()
-            if record is None:
-                return
-
     # -- what came of it
 
     def _refuse(self, key: str, uid: str, outcome: Outcome, detail: str) -> None:
@@ -304,27 +286,16 @@ class GateLoop:
         hold = strikes.struck(before, self._policy, self._clock.monotonic(), [strike])
         self._holds[key] = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset())
         self._strike(key, strike)
-        self._withdraw(key, detail, has_run=before.has_run)
+        self._gangs.withdraw(key, detail, has_run=before.has_run)
 
     def _cannot_pause(self, key: str, detail: str) -> None:
         """What makes the pods may not be suspended: its deadline runs, and that is said instead."""
         _LOG.warning("a deadline runs while its pods are held", gang=key, detail=detail)
         self._holds[key] = dataclasses.replace(self._holds.get(key, Hold()), cannot_pause=True, paused=None)
-        self._dirty.add(key)
-        self._wake.set()
+        self._touch(key)
 
     def _strike(self, key: str, strike: Strike) -> None:
         self._note("refused", key, f"{strike.party} {strike.reason}: {strike.detail}", strike.lease_id)
-
-    def _withdraw(self, key: str, detail: str, *, has_run: bool) -> None:
-        attachment, listener = self._attached.pop(key, None), self._listeners.pop(key, None)
-        if listener is not None:
-            listener.cancel()
-        if attachment is not None:
-            self._desk.end(attachment, detail, has_run=has_run)
-            self._desk.close(attachment)
-            self._dirty.add(key)
-            self._wake.set()
 
     def _note(self, kind: str, key: str, detail: str, lease_id: str, rule: str = "strike") -> None:
         self._tell(Event(kind=kind, gang=key, actor="admitter", rule=rule, detail=detail[:512], lease_id=lease_id))

@@ -5,6 +5,7 @@ Input: UIDs about which something may be different. Output: the names whose pods
 Invariant: a pod has one place at a time; a name is known while a pod has it, or until it is dropped.
 """
 
+import functools
 from collections.abc import Callable, Iterable
 
 from admitter.core import groups
@@ -45,11 +46,20 @@ class Membership:
         """Return the UIDs of a name."""
         return frozenset(self._members.get(key, ()))
 
-    def settle(self, find: Callable[[str], KubePod | None], workloads: Workloads) -> set[str]:
-        """Make out the places of the pods that were touched; return the names that have changed."""
+    def settle(
+        self,
+        find: Callable[[str], KubePod | None],
+        workloads: Workloads,
+        attempt: Callable[[str, Callable[[], None]], object] = lambda _, settle: settle(),
+    ) -> set[str]:
+        """Make out the places of the pods that were touched; return the names that have changed.
+
+        `attempt` does the work of one pod: what it raises is the caller's to confine.
+        """
         changed: set[str] = set()
         fresh, self._fresh = self._fresh, set()
-        for uid in fresh:
+
+        def settle(uid: str) -> None:
             pod = find(uid)
             place = groups.place(pod, workloads) if pod is not None else None
             before = self._places.get(uid)
@@ -61,6 +71,9 @@ class Membership:
                 self._places[uid] = place
                 self._members.setdefault(place.key, set()).add(uid)
                 changed.add(place.key)
+
+        for uid in fresh:
+            attempt(uid, functools.partial(settle, uid))
         return changed
 
     def drop(self, key: str) -> None:

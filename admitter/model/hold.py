@@ -30,6 +30,7 @@ class HoldReason(enum.StrEnum):
     CANNOT_PULL = "CannotPull"
     RELEASED = "Released"
     UNVERIFIED = "ReleasedUnverified"
+    FAILED = "InternalError"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 from collections.abc import Mapping
 
+from admitter.confined import Confined
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.record import GangRecord
 from muster.model.lease import NodeLease
@@ -60,7 +61,8 @@ class Scene:
 class Figures:
     """Counters of one process, and the newest scene."""
 
-    def __init__(self) -> None:
+    def __init__(self, confined: Confined | None = None) -> None:
+        self.confined = confined or Confined()
         self.scene: Scene | None = None
         self.passes = Histogram(PASS_BOUNDS)
         self.waits = Histogram(WAIT_BOUNDS)

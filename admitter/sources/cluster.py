@@ -21,6 +21,8 @@ from typing import Any, Protocol
 
 from lightkube.resources import core_v1, resource_v1
 
+from admitter import confined as confining
+from admitter.confined import Confined
 from admitter.core import facts, gpuconfig, slices
 from admitter.model.cluster import KubeNode, KubePod, KubeSlice, Listener
 from admitter.model.nodefacts import NodeFacts
@@ -54,11 +56,18 @@ class ClusterWatch:
     """The newest state of one cluster. Belongs to one event loop."""
 
     def __init__(
-        self, api: Api, clock: Clock, *, agents: Callable[[], Set[str]], serving_namespaces: Collection[str] = ()
+        self,
+        api: Api,
+        clock: Clock,
+        *,
+        agents: Callable[[], Set[str]],
+        serving_namespaces: Collection[str] = (),
+        confined: Confined | None = None,
     ) -> None:
         """`agents` are the nodes whose agents listen: only their slices are made."""
         self._clock = clock
         self._agents = agents
+        self._confined = confined or Confined()
         self._store = Store()
         self._listeners: list[Listener] = []
         self._sent: dict[str, kube.NodeSlice] = {}
@@ -197,12 +206,18 @@ class ClusterWatch:
 
     async def _send(self, send: Send, nodes: Iterable[str], age: float, *, is_changed: bool = False) -> None:
         for count, node in enumerate(nodes, 1):
-            content = self._build(node)
-            if not is_changed or content != self._sent.get(node):
-                self._sent[node] = content
-                send(node, content, age)
+            # What one node's pods say must not keep every other agent from its slice.
+            self._confined.attempt(
+                confining.SLICE, node, functools.partial(self._send_one, send, node, age, is_changed=is_changed)
+            )
             if count % AT_ONCE == 0:
                 await asyncio.sleep(0)
+
+    def _send_one(self, send: Send, node: str, age: float, *, is_changed: bool) -> None:
+        content = self._build(node)
+        if not is_changed or content != self._sent.get(node):
+            self._sent[node] = content
+            send(node, content, age)
 
     def _build(self, node: str) -> kube.NodeSlice:
         pods = self._store.on(node)

@@ -109,7 +109,7 @@ class Town:
 
     def release(self, release, term, maker, still, refused):
         assert still()
-        assert maker == JOB.uid
+        assert maker == (JOB.uid if release.uid.startswith("uid-train") else "")
         self.released.append(release)
 
     def replan(self, replan, namespace, term, fresh):
@@ -238,3 +238,39 @@ async def test_while_nobody_can_see_a_queue_that_fails_open_lets_go_and_another_
         }
         assert town.said[-1] == "ReleasedUnverified"
         assert town.records[KEY].state is GangState.ENDED
+
+
+class Poisoned(dict):
+    """What a pod asks for, where looking at it is a bug of ours."""
+
+    def items(self):
+        raise ZeroDivisionError("a bug")
+
+
+async def test_a_gang_that_we_fail_on_stops_no_other_and_is_told_so():
+    async with a_loop() as (town, loop):
+        label = {labels.GANG.full: "a-first"}
+        town.becomes(a_pod("bad", labels=label, requests=Poisoned(), annotations={labels.GANG_SIZE.full: "1"}))
+        for index in range(2):
+            town.becomes(a_job_pod(index))
+        await until(lambda: {each.uid for each in town.released} == {"uid-train-0", "uid-train-1"})
+        assert town.said.count("InternalError") == 1
+        assert loop.told("team-a/a-first").summary.startswith("Muster failed on it (ZeroDivisionError)")
+        failures = loop._confined.failures["gang"]
+        assert failures
+        looks = town.looks
+        town.now += gateloop.LOOK_SECONDS
+        await until(lambda: town.looks > looks)
+        assert loop._confined.failures["gang"] > failures, "it is tried again"
+        assert town.said.count("InternalError") == 1, "and said once"
+        town.becomes(a_pod("bad", labels=label, requests={"cpu": 1}, annotations={labels.GANG_SIZE.full: "1"}))
+        await until(lambda: loop.told("team-a/a-first").reason == "Released")
+
+
+async def test_a_pod_that_belongs_to_nobody_by_a_bug_takes_no_other_pods_place_away():
+    async with a_loop() as (town, loop):
+        town.becomes(a_pod("bad", labels=None))
+        for index in range(2):
+            town.becomes(a_job_pod(index))
+        await until(lambda: len(town.released) == 2)
+        assert loop._confined.failures["place"]
