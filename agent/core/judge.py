@@ -13,7 +13,18 @@ import dataclasses
 import datetime
 from typing import Any
 
-from agent.core import assemble, capacity, carried, confirm, draviews, holddown, maintenance, report, unconfirmed
+from agent.core import (
+    assemble,
+    capacity,
+    carried,
+    confirm,
+    draviews,
+    holddown,
+    maintenance,
+    refusals,
+    report,
+    unconfirmed,
+)
 from agent.core.context import Context
 from agent.core.rules import table
 from agent.model import planes
@@ -37,11 +48,12 @@ def judge(
 ) -> tuple[History, NodeReport]:
     """Return what to remember of the sample, and what it means."""
     snapshot = assemble.assemble(observation, history, policy, api_server=api_server)
-    history = _with_facts(history, snapshot)
+    history = _with_facts(history, snapshot, policy)
     context = Context(snapshot=snapshot, history=history, policy=policy)
     is_clean = _is_clean(snapshot)
     suspicions = [*table.find(context), *_maintenance(context)]
     suspicions += carried.find(context, suspicions)
+    proven = refusals.proven(history.refusals, suspicions)
     evidence, judged = holddown.hold(
         history,
         suspicions,
@@ -57,7 +69,7 @@ def judge(
         resources[view.name], memory[view.name] = _resource(context, view, own, is_clean=is_clean)
     findings = [item.finding for item in judged if item.suspicion.resource not in resources]
     node = report.node(context, resources, findings)
-    return _remembered(history, snapshot, evidence=evidence, resources=codec.freeze(memory)), node
+    return _remembered(history, snapshot, evidence=evidence, refusals=proven, resources=codec.freeze(memory)), node
 
 
 def _maintenance(context: Context) -> list[Suspicion]:
@@ -114,7 +126,7 @@ def _is_clean(snapshot: Snapshot) -> bool:
     return all(isinstance(reading, Known) for reading in required)
 
 
-def _with_facts(history: History, snapshot: Snapshot) -> History:
+def _with_facts(history: History, snapshot: Snapshot, policy: Policy) -> History:
     """Return the history with what this sample establishes before any rule is asked."""
     marker = maintenance.follow(
         maintenance.labels_of(snapshot),
@@ -129,7 +141,8 @@ def _with_facts(history: History, snapshot: Snapshot) -> History:
             boot_id, previous = boot.id, boot_id
         case _:
             pass
-    return dataclasses.replace(history, marker=marker, boot_id=boot_id, previous_boot_id=previous)
+    remembered = refusals.follow(history, snapshot, policy)
+    return dataclasses.replace(history, marker=marker, boot_id=boot_id, previous_boot_id=previous, refusals=remembered)
 
 
 def _has_moved(history: History, snapshot: Snapshot) -> bool:
@@ -155,5 +168,6 @@ def _remembered(history: History, snapshot: Snapshot, **changes: object) -> Hist
         pods_seen=history.pods_seen or isinstance(snapshot.observation.pods, Known),
         mig_parents=codec.freeze(dict(sorted(parents.items())[:MAX_PARENTS])),
         dra=draviews.remembered(snapshot.observation.dra, history.dra),
+        unheld=codec.freeze(dict(sorted(refusals.unheld_of(history, snapshot).items())[:MAX_RESOURCES])),
         **changes,  # type: ignore[arg-type]
     )

@@ -4,7 +4,8 @@ Invariant: made only of shapes that muster.model.codec knows, and bounded, so th
 restart that reads it back goes on exactly where the agent stopped, and so never raises capacity. `History()` means no
 earlier sample: the next one is the baseline and is published at once.
 
-Not here: anything that would make a fault latch. An entry whose sample no longer shows it is dropped.
+Not here: anything that would make a fault latch. Evidence that its sample no longer shows is dropped, and what no plane
+goes on showing (a refusal) is dropped with what answers it.
 """
 
 import dataclasses
@@ -28,6 +29,26 @@ class Evidence:
     """First sample that showed it."""
     samples: int
     """Samples in a row."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A pod that the kubelet refused in words that may accuse the node (faults.md B3, B4, E3)."""
+
+    key: str
+    """UID of the pod, or its name where there is none: one pod counts once."""
+    pod: str
+    at: datetime.datetime
+    resource: str = ""
+    """The one whose devices were too few; empty: the plugin's preferred allocation failed."""
+    most: int | None = None
+    """How many of its devices can be held at once if the kubelet's ledger leaks; None: nothing looked free that was not."""
+    proves: str = ""
+    """Rule that has fired on it: it stays until it is answered. Empty: it fades after 5 min."""
+    answerable: bool = False
+    """Once it could be read when that which it accuses has started: then it waits for the next start."""
+    answered: bool = False
+    """Remembered only so that it is not taken for a new one while the API server still shows it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +87,10 @@ class History:
     """The Node plane was there once: if it goes, it is unreadable and not unneeded."""
     pods_seen: bool = False
     evidence: tuple[Evidence, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    """Oldest first."""
+    unheld: Mapping[str, int] = codec.mapping()
+    """Resource -> advertised ids that nobody held in the last sample that could see."""
     resources: Mapping[str, ResourceMemory] = codec.mapping()
     marker: Marker | None = None
     mig_parents: Mapping[str, str] = codec.mapping()

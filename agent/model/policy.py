@@ -56,6 +56,7 @@ DURATIONS: Mapping[str, Duration] = types.MappingProxyType(
         "gpu-lost": _of(30, "faults.md B2: three samples over 30 s", 3),
         "rejection-recent": _of(300, "faults.md E9: rejections of the last 5 min"),
         "rejection-burst": _of(120, "faults.md B4: three rejections in 2 min"),
+        "rejection-unanswerable": _of(1800, "faults.md section 2: its longest row; where no start can be read"),
         "recovery-action": _of(30, "faults.md B5: two samples 30 s apart", 2),
         "driver-hang": _of(20, "faults.md B8: three missed deadlines of 10 s, counted from the first miss", 3),
         "fabric": _of(120, "faults.md D4: boot + 2 min"),
