@@ -55,7 +55,9 @@ def assemble(
     place = groups.place(pods[0], workloads) if pods else None
     group = groups.group(place, pods, workloads) if place is not None else groups.empty(key)
     owners = {pod.uid: groups.owner(pod, workloads) for pod in pods}
-    above = {owner.uid if owner is not None else "": owner for owner in owners.values()}
+    # What an earlier run under the same name has left says nothing of this one.
+    present = [member.pod for member in group.members] or pods
+    above = {owner.uid if owner is not None else "": owner for owner in (owners[pod.uid] for pod in present)}
     single = next(iter(above.values())) if len(above) == 1 else None
     waits = record is not None and record.state is GangState.WAITING
     return gates.Scene(

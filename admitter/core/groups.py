@@ -6,7 +6,8 @@ Invariant: a pod belongs to one group, by the first marker that applies in the o
 objects give the same group, whatever other pods exist. How many members there must be comes from the object that makes
 them, never from how many there are; where that object is not there the number is Unknown, and nothing starts.
 
-Why pods that have succeeded are subtracted: a gang whose first member is done is still that gang, one seat smaller.
+Why pods that have succeeded are subtracted: a gang whose first member is done is still that gang, one seat smaller. Those that
+an earlier run under the same name has left (a CronJob's) are not: the run that is there now needs every one of its own.
 
 Not here: what the members ask for (grouprequest.py), and when they may start (gates.py).
 """
@@ -64,6 +65,9 @@ def group(of: Place, pods: Iterable[KubePod], workloads: Workloads) -> Group:
     placed = [(found, pod) for pod in pods if (found := place(pod, workloads)) is not None and found.key == of.key]
     newest = max((found.attempt for found, _ in placed), default=0)
     current = [(found, pod) for found, pod in placed if found.attempt == newest]
+    if of.source in _REUSED:
+        left_over = _left_over([pod for _, pod in current], workloads)
+        current = [(found, pod) for found, pod in current if pod.uid not in left_over]
     members = sorted(
         (
             GroupMember(pod=pod, podset=found.podset, index=found.index)
@@ -91,6 +95,32 @@ def group(of: Place, pods: Iterable[KubePod], workloads: Workloads) -> Group:
         ended=tuple(sorted((pod for _, pod in current if pod.is_finished), key=lambda pod: (pod.name, pod.uid))),
         problems=tuple(problems),
     )
+
+
+def _left_over(pods: list[KubePod], workloads: Workloads) -> frozenset[str]:
+    """Return the pods that an earlier run under the same name has left: succeeded, and no kin of any pod that is there now.
+
+    Kin is who has the same maker or was let go under the same lease, and their kin. A pod that nobody makes has a lease alone,
+    and who replaces one has none yet: those count as kin for as long as there is room for them in the gang's size.
+    """
+    live = [pod for pod in pods if not pod.is_finished and pod.deletion_at is None]
+    left = {pod.uid: (pod, _marks(pod, workloads)) for pod in pods if pod.is_finished}
+    if not live or not left:
+        return frozenset()
+    known = {mark for pod in live for mark in _marks(pod, workloads)}
+    while near := [uid for uid, (_, marks) in left.items() if marks & known]:
+        known.update(mark for uid in near for mark in left.pop(uid)[1])
+    succeeded = [pod for pod, _ in left.values() if pod.phase is kube.PodPhase.SUCCEEDED]
+    bare = {pod.uid for pod in succeeded if pod.controller is None}
+    done = sum(pod.phase is kube.PodPhase.SUCCEEDED for pod in pods) - len(succeeded) + len(bare)
+    sizes = [size for pod in live if isinstance(size := _size(pod), int)]
+    has_room = len(live) + done <= max(sizes, default=len(live) + done)
+    return frozenset(pod.uid for pod in succeeded if not (has_room and pod.uid in bare))
+
+
+def _marks(pod: KubePod, workloads: Workloads) -> set[str]:
+    makers = {maker.uid for maker in (pod.controller, owner(pod, workloads)) if maker is not None}
+    return makers | ({lease} if (lease := pod.annotations.get(labels.LEASE.full)) else set())
 
 
 def empty(key: str) -> Group:
@@ -244,6 +274,8 @@ def _wanted_alone(_of: Place, _pods: list[KubePod], _workloads: Workloads, done:
     return Known(1 - min(1, done))
 
 
+_REUSED = frozenset({Source.LABEL, Source.POD_GROUP, Source.COSCHEDULING})
+"""What names a group by a word alone, which the next run may have as well."""
 _WANTED: dict[Source, Callable[[Place, list[KubePod], Workloads, int], Reading[int]]] = {
     Source.LABEL: _wanted_by_label,
     Source.POD_GROUP: _wanted_by_pod_group,

@@ -170,3 +170,75 @@ def test_members_that_must_be_there_and_those_that_are_done_make_the_size(size, 
         a_pod(annotations={labels.GANG_SIZE.full: str(size)})
     ]
     assert a_group(pods).wanted == Known(max(0, size - done))
+
+
+def a_run(job, *phases, size=4, lease="", start=0):
+    """Pods of a Job of the gang `nightly`."""
+    owner = Owner(kind="Job", name=job, uid=f"uid-{job}", is_controller=True)
+    marks = {labels.GANG_SIZE.full: str(size)} | ({labels.LEASE.full: lease} if lease else {})
+    return [
+        a_pod(
+            f"{job}-{index}",
+            phase=phase,
+            labels={labels.GANG.full: "nightly"},
+            annotations=marks,
+            owners=(owner,) if job else (),
+        )
+        for index, phase in enumerate(phases, start)
+    ]
+
+
+DONE, FAILED, HELD, RUNS = (
+    kube.PodPhase.SUCCEEDED,
+    kube.PodPhase.FAILED,
+    kube.PodPhase.PENDING,
+    kube.PodPhase.RUNNING,
+)
+RUN_1 = a_run("run-1", *[DONE] * 4, lease="t1-a-1")
+RUNS_AGAIN = {
+    "the first run is over": (RUN_1, 0, 0),
+    "all pods of two runs are kept": ([*RUN_1, *a_run("run-0", *[DONE] * 4)], 0, 0),
+    "the second run is held": ([*RUN_1, *a_run("run-2", *[HELD] * 4)], 4, 4),
+    "the second run is not all there": ([*RUN_1, *a_run("run-2", HELD)], 4, 1),
+    "some pods of the first run were removed": ([*RUN_1[:2], *a_run("run-2", *[HELD] * 4)], 4, 4),
+    "the second run has another size": ([*RUN_1, *a_run("run-2", *[HELD] * 8, size=8)], 8, 8),
+    "the second run is partly done": ([*RUN_1, *a_run("run-2", DONE, RUNS, RUNS, RUNS, lease="t1-a-2")], 3, 3),
+    "a Job each, under one lease": (
+        [*a_run("head", DONE, lease="t1-a-3"), *a_run("rest", RUNS, RUNS, RUNS, lease="t1-a-3")],
+        3,
+        3,
+    ),
+    "a Job each, and one's pod is made anew": (
+        [
+            *a_run("head", DONE, DONE, DONE, lease="t1-a-3"),
+            *a_run("rest", FAILED, lease="t1-a-3"),
+            *a_run("rest", HELD, start=1),
+        ],
+        1,
+        1,
+    ),
+    "bare pods under one lease": (a_run("", DONE, DONE, RUNS, RUNS, lease="t1-a-4"), 2, 2),
+    "a bare pod is made anew": ([*a_run("", DONE, DONE, DONE, lease="t1-a-4"), *a_run("", HELD, start=3)], 1, 1),
+    "bare pods once more": ([*a_run("", *[DONE] * 4, lease="t1-a-4"), *a_run("", *[HELD] * 4, start=4)], 4, 4),
+    "bare pods once more, the first of them": (
+        [*a_run("", *[DONE] * 4, lease="t1-a-4"), *a_run("", HELD, start=4)],
+        4,
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "wanted", "members"), RUNS_AGAIN.values(), ids=RUNS_AGAIN)
+def test_a_run_is_as_large_as_its_size_whatever_an_earlier_one_has_left(pods, wanted, members):
+    for order in (pods, pods[::-1]):
+        group = a_group(order)
+        assert (group.wanted, len(group.members), group.problems) == (Known(wanted), members, ())
+
+
+@pytest.mark.parametrize("source", ["label of coscheduling", "native"])
+def test_a_least_number_is_not_met_by_an_earlier_run_either(source):
+    marker = {"labels": {groups.COSCHEDULING: "pg"}} if source != "native" else {"labels": {}, "scheduling_group": "pg"}
+    found = {"team-a/pg": PodGroup(namespace="team-a", name="pg", min_count=4)}
+    workloads = Workloads(pod_groups=found, coscheduling=found)
+    pods = [dataclasses.replace(pod, **marker) for pod in (*RUN_1, *a_run("run-2", HELD))]
+    assert a_group(pods, workloads).wanted == Known(4)
