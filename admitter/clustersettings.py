@@ -21,6 +21,7 @@ _NEEDS = {
     "--token-listen": ("nobody else could check a token", (_API_SERVER,)),
     "--webhook-listen": ("it would put gates on that nobody lifts", (_API_SERVER, _GATES)),
     "--not-started-limit": ("only pods that were let go get the condition", (_API_SERVER, _GATES)),
+    "--observe": ("pods are watched there", (_API_SERVER,)),
     "--fail-open": ("only held pods can be let go", (_API_SERVER, _GATES)),
     "--keep-pools": ("autoscalers are asked on Nodes", (_API_SERVER,)),
     "--pull-secrets": ("they are read there", (_API_SERVER,)),

@@ -12,6 +12,7 @@ from muster import settings
 from muster.settings import setting
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?|\*")
+_WRITING = ("gates", "taints", "keep_pools", "webhook_listen")
 _POOL = re.compile(r"(?:[a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62}=[-A-Za-z0-9_.]{0,63}")
 
 
@@ -19,6 +20,11 @@ _POOL = re.compile(r"(?:[a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,
 class GateSettings(QueueSettings):
     gates: bool = setting(
         default=False, text="place pods that carry our scheduling gate, and let them go; needs an API server"
+    )
+    observe: tuple[str, ...] = setting(
+        (),
+        text="namespaces whose gangs are decided about beside the scheduler that starts them, and nothing is written; "
+        "comma-separated, * is every one",
     )
     gates_before: tuple[str, ...] = setting((), text="gates of others that are lifted before ours, comma-separated")
     lease_resources: tuple[str, ...] = setting(
@@ -86,8 +92,17 @@ def _pools(config: Any) -> str:
 
 
 def _queues(config: Any) -> str:
-    problems = [f"{each!r} is no namespace" for each in config.fail_open if not _NAMESPACE.fullmatch(each)]
-    return "\n".join(f"--fail-open: {problem}" for problem in problems)
+    given = (("--fail-open", config.fail_open), ("--observe", config.observe))
+    return "\n".join(
+        f"{flag}: {each!r} is no namespace" for flag, names in given for each in names if not _NAMESPACE.fullmatch(each)
+    )
 
 
-CHECKS: tuple[settings.Check, ...] = (_pools, _queues)
+def _observes_alone(config: Any) -> str:
+    """Refuse whatever would write: who observes leaves the cluster as it is."""
+    writing = [name for name in _WRITING if config.observe and getattr(config, name)]
+    flags = (f"--{name.replace('_', '-')}" for name in writing)
+    return "\n".join(f"{flag}: does not go with --observe, under which nothing is written" for flag in flags)
+
+
+CHECKS: tuple[settings.Check, ...] = (_pools, _queues, _observes_alone)

@@ -18,7 +18,9 @@ import structlog
 from admitter import config as configs
 from admitter.clustersettings import ClusterSettings
 from admitter.config import AdmitterConfig
+from admitter.confined import Confined
 from admitter.core import election
+from admitter.core.observe import Tally
 from admitter.core.outage import Outage
 from admitter.gateloop import GateLoop
 from admitter.gateports import Desk
@@ -27,6 +29,7 @@ from admitter.model.leadership import Leadership
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.record import Terms
 from admitter.model.ruling import Ruling
+from admitter.observeloop import ObserveLoop
 from admitter.publish.nodefigures import NodeFigures
 from admitter.publish.nodekeeper import Leases, NodeKeeper
 from admitter.publish.nodeloop import NodeLoop
@@ -77,9 +80,14 @@ class KubeSide:
             else apiclient.from_service_account()
         )
         self._clock = clock
+        self.confined = Confined()
         namespace = config.lease_namespace or apiclient.own_namespace(DEFAULT_NAMESPACE)
         self.cluster = ClusterWatch(
-            self.api, clock, agents=agents, serving_namespaces=frozenset(config.serving_namespaces)
+            self.api,
+            clock,
+            agents=agents,
+            serving_namespaces=frozenset(config.serving_namespaces),
+            confined=self.confined,
         )
         self.rejections = Rejections(self.cluster, clock, config.quarantine_seconds)
         self.elector = Elector(
@@ -201,6 +209,37 @@ class KubeSide:
             policy=config.gate_policy,
             tell=tell,
             outage=outage,
+            confined=self.confined,
+        )
+        watch.listen(loop.changed)
+        return loop, watch
+
+    def observe_loop(
+        self,
+        config: AdmitterConfig,
+        clock: SystemClock,
+        *,
+        desk: Desk,
+        is_open: Callable[[], bool],
+        view: Callable[[], ClusterView],
+        tally: Tally,
+        tell: Callable[[Event], None],
+    ) -> tuple[ObserveLoop, WorkloadWatch]:
+        """Return the loop that decides and writes nothing, and the watch it rests on."""
+        watch = WorkloadWatch(self.api, clock.monotonic)
+        loop = ObserveLoop(
+            namespaces=frozenset(config.observe),
+            cluster=self.cluster,
+            objects=watch,
+            view=view,
+            # Before the term grants anything every gang would be held, and that says nothing of the nodes.
+            term=lambda: desk.term if is_open() else 0,
+            guard=self.elector,
+            clock=clock,
+            policy=config.policy,
+            gates=config.gate_policy,
+            tally=tally,
+            tell=tell,
         )
         watch.listen(loop.changed)
         return loop, watch

@@ -78,12 +78,12 @@ class Admitter:
         self._source = ClusterFile(config.cluster_file, self._clock.monotonic) if config.cluster_file else None
         self._alone = Alone(name)
         self._hub = self._made_hub(name, version)
-        self._figures, self._node_figures, self._image_figures = Figures(), NodeFigures(), ImageFigures()
+        self._figures = Figures(self._kube.confined if self._kube is not None else None)
+        self._node_figures, self._image_figures = NodeFigures(), ImageFigures()
         self._safeguard = Safeguard(config.hold_policy)
         self._tally = Tally()
         self._outage = Outage(config.outage_policy, lambda: self._loop.believed, frozenset(config.lease_resources))
-        kube = self._kube if config.pull_secrets else None
-        self._secrets = kube.pull_secrets(self._clock) if kube is not None else None
+        self._secrets = self._kube.pull_secrets(self._clock) if self._kube and config.pull_secrets else None
         self._images = readiness.Readiness(config.image_policy)
         self._verifier = Verifier(config.verify_argv, self._clock.monotonic)
         self._log = _decision_log(config, self._clock)

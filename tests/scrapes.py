@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from admitter.core import lifecycle
+from admitter.core.observe import Tally
 from admitter.core.outage import Outage, OutagePolicy
 from admitter.model.decision import Explanation
 from admitter.model.ruling import Ground, Hold, Ruling
@@ -75,6 +76,7 @@ def an_admitter():
         streams=lambda: 3,
         lost_lines=lambda: 0,
         outage=Outage(OutagePolicy(), a_view),
+        tally=Tally(),
     )
     return a_registry(own, NodeCollector(nodes, lambda: Ruling(holds=(hold,))))
 

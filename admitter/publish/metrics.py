@@ -14,9 +14,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import psutil
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from admitter.core import observe
+from admitter.core.observe import Tally
 from admitter.core.outage import Outage
 from admitter.core.strikes import REJECTIONS
 from admitter.model import nodecapacity
+from admitter.model.hold import HoldReason
 from admitter.model.record import GangState
 from admitter.publish.figures import Figures, Histogram, Scene
 from muster.model.report import Verdict
@@ -51,10 +54,11 @@ class Collector:
         streams: Callable[[], int],
         lost_lines: Callable[[], int],
         outage: Outage,
+        tally: Tally,
     ) -> None:
         self._figures = figures
         self._refused, self._accepted, self._streams = refused, accepted, streams
-        self._lost_lines, self._outage = lost_lines, outage
+        self._lost_lines, self._outage, self._tally = lost_lines, outage, tally
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""
@@ -79,7 +83,11 @@ class Collector:
         yield _gauge("muster_admitter_known_nodes", "Nodes with devices.", sight.known)
         yield _gauge("muster_admitter_outage", "1 while queues that fail open let go.", int(self._outage.is_on))
         yield _counter("muster_unverified_releases", "Pods let go without a lease in an outage.", released)
+        yield from _observed(self._tally)
         yield _counter("muster_admitter_failed_passes", "Passes that failed by a bug.", figures.failed_passes)
+        yield _counters(
+            "muster_admitter_confined_failures", "Bugs that stopped one key.", "part", figures.confined.failures
+        )
         yield _counter("muster_admitter_lost_log_lines", "Decisions that could not be written.", self._lost_lines())
         yield _counters("muster_admitter_feed_messages", "Accepted messages of agents.", "kind", self._accepted())
         yield _counters("muster_admitter_feed_refusals", "Refused messages of agents.", "reason", self._refused())
@@ -87,6 +95,19 @@ class Collector:
         used = process_limits.getrusage(process_limits.RUSAGE_SELF)
         yield _counter("muster_admitter_cpu_seconds", "Own processor time.", used.ru_utime + used.ru_stime)
         yield _gauge("muster_admitter_resident_bytes", "Own memory.", psutil.Process().memory_info().rss)
+
+
+def _observed(tally: Tally) -> Iterator[Metric]:
+    ends = CounterMetricFamily(
+        "muster_observed_gangs", "Gangs that another scheduler started.", labels=["verdict", "outcome"]
+    )
+    for verdict in observe.Verdict:
+        for outcome in observe.Outcome:
+            ends.add_metric([verdict.value, outcome.value], tally.ends[verdict, outcome])
+    yield ends
+    words = (*(reason.value for reason in WaitReason), *(reason.value for reason in HoldReason))
+    held = {**dict.fromkeys(words, 0), **tally.held}
+    yield _gauges("muster_observed_held_gangs", "Gangs that would be held now.", "reason", held)
 
 
 def _nodes(scene: Scene) -> Iterator[Metric]:

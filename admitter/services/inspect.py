@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import grpc
 
 from admitter.core import podwhy, redaction
+from admitter.core.observe import Tally
 from admitter.model.caller import User
 from admitter.model.leadership import NotLeading
 from admitter.model.record import GangRecord, GangState
@@ -54,6 +55,7 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
         self._name = name
         self._version = version
         self._pods: PodAnswers | None = None
+        self._tally: Tally | None = None
 
     async def WatchCapacity(  # noqa: N802 -- gRPC's name
         self, request: inspect_pb2.WatchCapacityRequest, context: Context
@@ -86,6 +88,10 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
     def answer_pods(self, pods: PodAnswers) -> None:
         """Answer for pods too, from now on."""
         self._pods = pods
+
+    def show_observed(self, tally: Tally) -> None:
+        """Show in each status what was observed, from now on."""
+        self._tally = tally
 
     def _gang(self, namespace: str, name: str) -> inspect_pb2.GangStatus | None:
         for record in self._desk.records():
@@ -133,7 +139,19 @@ class InspectService(inspect_pb2_grpc.InspectServiceServicer):
             nodes=nodes,
             gangs=gangs,
             hidden_gangs=len(records) - len(gangs),
+            observation=await self._observation(user),
         )
+
+    async def _observation(self, user: User) -> inspect_pb2.Observation | None:
+        """Return what was observed: sums over all namespaces, for those who may look into each."""
+        tally = self._tally
+        if tally is None or not await self._door.may(user, "list", identity.GANGS):
+            return None
+        ends = [
+            inspect_pb2.ObservedEnd(verdict=verdict.value, outcome=outcome.value, gangs=count)
+            for (verdict, outcome), count in sorted(tally.ends.items())
+        ]
+        return inspect_pb2.Observation(held=tally.held, ends=ends)
 
     async def _enter(self, context: Context) -> User:
         """Return who asks, if this admitter may answer."""

@@ -55,6 +55,8 @@ async def status(
             "nodes": present.nodes_json(listed),
             "gangs": [present.gang_json(gang) for gang in answer.gangs],
         }
+        if answer.HasField("observation"):
+            content["observed"] = present.observed_json(answer.observation)
         if with_images:
             content["images"] = {node.node: images.warmth_json(node.warmth) for node in listed}
         click.echo(json.dumps(content, sort_keys=True))
@@ -66,6 +68,7 @@ async def status(
             present.gpus_table(listed, everything=gpus),
             present.pods_table(listed),
             present.gangs_table(answer.gangs),
+            *((present.observed_table(answer.observation),) if answer.HasField("observation") else ()),
             *((images.stores_table(listed), images.images_table(listed)) if with_images else ()),
         ):
             if table.row_count:

@@ -110,6 +110,33 @@ def gangs_table(gangs: Iterable[inspect_pb2.GangStatus]) -> Table:
     return table
 
 
+_OBSERVED = {
+    ("let-go", "ran"): "would have been let go, and ran",
+    ("held", "ran"): "would have been held, and ran: held wrongly",
+    ("held", "failed"): "would have been held, and failed",
+    ("elsewhere", "failed"): "failed on a node that they would not have been let go to",
+    ("let-go", "failed"): "would have been let go, and failed",
+}
+"""Verdict and outcome -> what is said of such gangs."""
+
+
+def observed_table(found: inspect_pb2.Observation) -> Table:
+    """Return what would have been done about gangs that another scheduler starts, and what became of them."""
+    table = plain_table("OBSERVED", "GANGS")
+    for reason, count in sorted(found.held.items()):
+        table.add_row(f"would be held now: {reason}", str(count))
+    ends = {(end.verdict, end.outcome): end.gangs for end in found.ends}
+    for key, words in _OBSERVED.items():
+        table.add_row(words, str(ends.get(key, 0)))
+    return table
+
+
+def observed_json(found: inspect_pb2.Observation) -> dict[str, Any]:
+    """Return the same for a program."""
+    ends = [{"verdict": end.verdict, "outcome": end.outcome, "gangs": end.gangs} for end in found.ends]
+    return {"held": dict(found.held), "ends": ends}
+
+
 def gang_lines(gang: inspect_pb2.GangStatus) -> list[str]:
     """Return everything about one gang, as lines."""
     lines = [f"{gang.namespace}/{gang.name} is {gang.state}"]

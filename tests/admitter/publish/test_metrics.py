@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from admitter.core import lifecycle
+from admitter.core.observe import Tally
 from admitter.core.outage import Outage, OutagePolicy
 from admitter.model.decision import Explanation
 from admitter.publish.figures import PASS_BOUNDS, Figures, Histogram, Scene
@@ -27,6 +28,7 @@ def a_collector(figures):
         streams=lambda: 3,
         lost_lines=lambda: 0,
         outage=Outage(OutagePolicy(), a_view),
+        tally=Tally(),
     )
 
 
