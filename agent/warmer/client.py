@@ -213,8 +213,7 @@ class Client:
         """Put everything under one lease under another too."""
         answer = await self._call(self._leases.ListResources, requests.list_resources(source))
         for resource in answer.resources:
-            if resource.type != "ingests":
-                await self.add_resource(target, resource.type, resource.id)
+            await self.add_resource(target, resource.type, resource.id)
 
     async def add_resource(self, lease: str, kind: str, resource: str) -> None:
         """Put a blob or a snapshot under a lease."""

@@ -43,6 +43,27 @@ async def test_a_registry_that_cuts_a_pull_that_stands_back_costs_the_rest_only(
     assert sent_twice(faulty, content) == 0
 
 
+async def test_a_lease_that_is_renewed_while_its_pull_stands_back_keeps_what_came(world, faulty, name, wanted, content):
+    """Half a blob is under the lease like a whole one, and containerd collects what is under none."""
+    faulty.bytes_per_second = 8 * oci.MIB
+    layer = content.blobs[2]
+    here = world()
+    await here.start(wanted(name, SHADOW))
+    await here.until(lambda _: faulty.path_bytes[blob_path(layer)] > oci.MIB, "half a layer")
+    here.engine.busy.starting(1)
+    await here.until(has_reason(here, name, Reason.YIELDING), "a pull that stands back")
+    before = {ingest.ref: ingest.offset for ingest in await here.client.list_ingests()}
+    (lease,) = await here.client.list_leases()
+    await here.engine._keeper.renew(lease)
+    assert {ingest.ref: ingest.offset for ingest in await here.client.list_ingests()} == before
+    assert any(before.values())
+    assert [each.id != lease.id for each in await here.client.list_leases()] == [True]
+    faulty.bytes_per_second = None
+    here.engine.busy.starting(0)
+    await here.until(is_warm(here, name), "a warm image")
+    assert sent_twice(faulty, content) == 0
+
+
 async def test_a_pull_stands_back_for_the_kubelets_own(world, origin, faulty, name, wanted):
     oci.push(origin.address, "ml/small", ["v1"], oci.image([oci.generated(oci.MIB, 200)]))
     faulty.bytes_per_second = 8 * oci.MIB
