@@ -75,7 +75,7 @@ def _taken(judged: Iterable[Judged]) -> Taken:
     sets: dict[Effect, set[str]] = {effect: set() for effect in Effect}
     contested: set[str] = set()
     blocked: list[int] = []
-    pending: list[int] = []
+    paused = False
     blind = False
     for item in judged:
         if not item.is_enforced:
@@ -83,23 +83,21 @@ def _taken(judged: Iterable[Judged]) -> Taken:
         effect = item.suspicion.rule.effect
         sets[effect].update(item.suspicion.ids)
         contested.update(item.suspicion.contested)
-        if effect is Effect.BLOCK and item.finding.verdict is Verdict.BLOCKED:
+        if effect is Effect.BLOCK:
             blocked.append(max(0, item.suspicion.available))
-        elif effect is Effect.BLOCK:
-            pending.append(max(0, item.suspicion.available))  # in its hold-down, or under a marker
         elif effect is Effect.ZERO:
-            pending.append(0)
+            paused = True
         elif effect is Effect.BLIND and item.finding.verdict is Verdict.BLIND:
             blind = True
         elif effect is Effect.BLIND:
-            pending.append(0)  # it may yet pass (faults.md H4): nothing starts, and nobody is told "unknown"
+            paused = True  # it may yet pass (faults.md H4): nothing starts, and nobody is told "unknown"
     return Taken(
         bad=frozenset(sets[Effect.BAD] | sets[Effect.BLIND]),
         contended=frozenset(sets[Effect.TAKEN]),
         contested=frozenset(contested),
         held=frozenset(sets[Effect.HELD]),
         # Blindness is null, and only BLOCKED is worse than it (design.md section 3).
-        ceiling=min([*blocked, *([] if blind else pending)], default=None),
+        ceiling=min([*blocked, *([0] if paused and not blind else [])], default=None),
         is_blind=blind,
     )
 

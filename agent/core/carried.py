@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agent.core.context import Context, unheld
-from agent.core.rules import table
+from agent.core.rules import degraded, table
 from agent.model import planes
 from agent.model.finding import Rule, Suspicion
 from agent.model.policy import Mode
@@ -111,7 +111,7 @@ def _devices(context: Context, rule: Rule, view: ResourceView, subject: str) -> 
             continue
         of_gpu = any(_is_unread(device.unit.gpu, path) for path in _OF_GPU.get(rule.id, ()))
         of_process = rule.id in _OF_PROCESSES and _is_ownerless(context.snapshot, device.unit.parent)
-        is_answered = rule.id in ("xid-fatal", "B10") and isinstance(device.unit.gpu.recovery_action, Known)
+        is_answered = rule.id in ("xid-fatal", "B10") and degraded.is_answered(device.unit.gpu)
         if not is_answered and (of_gpu or of_process or _is_plane_unread(context, rule.id)):
             yield device
 

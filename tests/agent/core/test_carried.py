@@ -16,6 +16,8 @@ from tests.builders import WHOLE, a_gpu, a_mig_gpu, a_node, a_process, with_gpus
 SETTLED = (0, 20, 40)
 FABRIC_DOWN = Known(planes.Fabric(state=planes.FabricState.IN_PROGRESS))
 
+NO_ACTION = Known(planes.RecoveryAction.UNSUPPORTED)
+
 
 def node(*, gpus=(), **changes):
     return with_gpus(a_node(**changes), *gpus)
@@ -60,6 +62,10 @@ UNREAD = {
     "Xid without a recovery action": (
         node(gpus=[a_gpu(0, recovery_action=SILENT, xids=Known((XID_79,)))]),
         node(gpus=[a_gpu(0, recovery_action=SILENT, xids=SILENT)]),
+    ),
+    "Xid with a driver that has no recovery action": (
+        node(gpus=[a_gpu(0, recovery_action=NO_ACTION, xids=Known((XID_79,)))]),
+        node(gpus=[a_gpu(0, recovery_action=NO_ACTION, xids=SILENT)]),
     ),
     "a whole GPU in MIG mode": (node(gpus=[a_mig_gpu(0, ("1g.10gb",))]), node(gpus=[a_gpu(0, mig=Unknown("UNKNOWN"))])),
     "device files": (node(device_nodes=MISSING), node(device_nodes=Unknown("ReaderTimeout"))),
