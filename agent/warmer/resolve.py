@@ -64,6 +64,15 @@ class Resolver:
         self._registry, self._provider, self._survey, self._platform = registry, provider, survey, platform
         self._threads, self._is_kept = threads, is_kept
 
+    def branch(self, threads: concurrent.futures.Executor) -> "Resolver":
+        """Return one that is closed by itself and asks in these threads."""
+        registry = self._registry.branch()
+        return Resolver(registry, self._provider, self._survey, self._platform, threads, is_kept=self._is_kept)
+
+    def close(self) -> None:
+        """End what is being asked, whatever a registry does."""
+        self._registry.close()
+
     async def resolve(
         self, reference: Reference, facts: StoreFacts, now: datetime.datetime, shown: Credentials | None = None
     ) -> Resolution:
