@@ -70,7 +70,7 @@ bench-fault-latency: venv ## From a fault to the admitter's view of it
 	@$(BIN)/python -m hack.bench.fault_latency $(ARGS)
 
 .PHONY: bench-feed
-bench-feed: venv ## Deltas a second over mutual TLS, and memory at 5,000 nodes
+bench-feed: venv ## Deltas a second over mutual TLS, memory at 5,000 nodes, and a fleet with tokens that comes back
 	@$(BIN)/python -m hack.bench.feed $(ARGS)
 
 .PHONY: soak

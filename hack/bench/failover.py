@@ -39,6 +39,8 @@ GRACE_SECONDS = 3.0
 """After a term's begin: longer than an agent here is away (kubefeed.REDIAL_SECONDS)."""
 LEASE_GRACE_SECONDS = 12.0
 """How long a gang's lease outlives its client: of a gang that ended while nobody led, that is how long its GPUs are held."""
+SENT_SECONDS = 1.0
+"""What is seen so soon after the kill the dead one had sent: nobody leads before its Lease has run out."""
 TURN_SECONDS = 60.0
 END_SECONDS = 120.0
 
@@ -123,11 +125,22 @@ async def _kill(stage: Stage, load: Load, dice: random.Random) -> float | None:
     if name not in stage.admitters:
         return None
     stage.admitters[name].end(signal.SIGKILL)
-    killed_at, so_far = time.monotonic(), len(let_go)
+    killed_at = time.monotonic()
     stage.admitters[name].start()
-    if not await _wait(lambda: len(let_go) > so_far + 1, TURN_SECONDS):
+    if not await _wait(lambda: next_after(let_go, killed_at) is not None, TURN_SECONDS):
         return None
-    return let_go[-1] - killed_at
+    let_go_at = next_after(let_go, killed_at)
+    assert let_go_at is not None
+    return let_go_at - killed_at
+
+
+def next_after(let_go: list[float], killed_at: float) -> float | None:
+    """Return when the next leader first let a pod go.
+
+    >>> next_after([9.0, 10.2, 14.5, 15.0], killed_at=10.0)
+    14.5
+    """
+    return next((at for at in let_go if at > killed_at + SENT_SECONDS), None)
 
 
 async def _measure(stage: Stage, kills: int, seconds: float, seed: int) -> dict[str, Any]:
