@@ -13,7 +13,7 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
@@ -23,11 +23,12 @@ from admitter.core.observe import Tally, Verdict, Watched
 from admitter.gateports import Clock, Objects
 from admitter.model.cluster import Changes, Cluster, KubePod
 from admitter.model.decision import Event, Explanation, Grant, Policy
-from admitter.model.group import Group, Workloads
+from admitter.model.group import Group, GroupMember, Workloads
 from admitter.model.hold import GatePolicy, Hold, HoldReason, Told
 from admitter.model.leadership import Guard
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.queue import Ask, QueueState
+from muster.model import kube
 
 _LOG = structlog.get_logger(__name__)
 
@@ -129,43 +130,48 @@ class ObserveLoop:
         self._dirty |= self._membership.settle(self._cluster.pod, workloads)
         open_keys = {key for key, each in self._watched.items() if each.outcome is None}
         dirty, self._dirty = self._dirty, set()
-        found = {key: group for key in sorted(dirty | open_keys) if (group := self._group(key, workloads)) is not None}
-        self._judge({key: group for key, group in found.items() if self._is_to_judge(key, group, now)}, workloads, now)
+        self._judge(dict(self._to_judge(sorted(dirty | open_keys), workloads, now)), workloads, now)
         for key in dirty | open_keys:
-            self._follow(key, found.get(key), now)
+            self._follow(key, workloads, now)
         held = (each for each in self._watched.values() if each.outcome is None and each.verdict is Verdict.HELD)
         self._tally.held = collections.Counter(each.reason for each in held)
 
-    def _group(self, key: str, workloads: Workloads) -> Group | None:
-        """Return the group of a name, if it has pods of which one needs a device."""
-        pods = [pod for uid in self._membership.of(key) if (pod := self._cluster.pod(uid)) is not None]
-        place = groups.place(pods[0], workloads) if pods else None
-        needs = (
-            grouprequest.is_device(name, self._gates.devices) and units
-            for p in pods
-            for name, units in p.requests.items()
-        )
-        return groups.group(place, pods, workloads) if place is not None and any(needs) else None
+    def _pods(self, key: str) -> list[KubePod]:
+        return [pod for uid in self._membership.of(key) if (pod := self._cluster.pod(uid)) is not None]
 
-    def _is_to_judge(self, key: str, group: Group, now: float) -> bool:
-        """Return whether a decision on it is wanted; remember it when it is first whole."""
-        known, pods = self._watched.get(key), observe.waiting(group)
-        if not pods or any(pod.uid in self._past for pod in pods):
-            return False
-        obstacle = obstacles.found(group, Hold(), self._gates, now)
-        if known is not None and observe.is_same(known, pods):
-            return known.outcome is None and not known.is_final
-        if obstacle is not None and obstacle.reason == HoldReason.INCOMPLETE:
-            return False
-        self._arrivals += 1
-        self._watched[key] = Watched(uids=frozenset(pod.uid for pod in pods), arrival=self._arrivals)
-        return True
+    def _to_judge(self, keys: Iterable[str], workloads: Workloads, now: float) -> Iterator[tuple[str, Group]]:
+        """Yield the gangs that a decision is wanted on, as their scheduler found them; remember those that are new."""
+        for key in keys:
+            pods, known = self._pods(key), self._watched.get(key)
+            uids = observe.to_judge(pods, known, self._past)
+            if not uids or not any(self._needs_device(pod) for pod in pods):
+                continue
+            if any(pod.uid in uids and pod.phase is kube.PodPhase.SUCCEEDED for pod in pods):
+                # Over before anybody looked: what makes it counts it as done, and the gang is no longer what it was.
+                continue
+            found = [observe.as_found(pod) if pod.uid in uids else pod for pod in pods]
+            place = groups.place(found[0], workloads)
+            group = groups.group(place, found, workloads) if place is not None else groups.empty(key)
+            obstacle = obstacles.found(group, Hold(), self._gates, now)
+            if known is not None and uids == known.uids:
+                yield key, group
+            elif obstacle is None or obstacle.reason != HoldReason.INCOMPLETE:
+                self._arrivals += 1
+                earlier = (known.earlier | known.uids if known is not None else frozenset()) & {pod.uid for pod in pods}
+                self._watched[key] = Watched(uids=uids, earlier=earlier, arrival=self._arrivals)
+                yield key, group
+
+    def _needs_device(self, pod: KubePod) -> bool:
+        return any(units and grouprequest.is_device(name, self._gates.devices) for name, units in pod.requests.items())
+
+    def _judged(self, key: str, group: Group) -> list[GroupMember]:
+        return [member for member in group.members if member.pod.uid in self._watched[key].uids]
 
     def _judge(self, found: dict[str, Group], workloads: Workloads, now: float) -> None:
         """Decide about all that wait, as one queue."""
         asks, told = [], dict[str, Grant | Explanation | Told]()
         for key, group in found.items():
-            asked = self._asked(group, workloads, now)
+            asked = self._asked(key, group, workloads, now)
             if isinstance(asked, Told):
                 told[key] = asked
             elif asked is None:
@@ -174,7 +180,9 @@ class ObserveLoop:
                 asks.append(dataclasses.replace(asked, arrival=self._watched[key].arrival))
         view = self._view()
         supply, ideal = self._layout.supply(view, {})
-        own = (pod for group in found.values() for pod in observe.waiting(group))
+        own = [
+            member.pod for key, group in found.items() if key in self._watched for member in self._judged(key, group)
+        ]
         scene = order.Scene(supply=observe.back(own, view, supply), ideal=ideal, now=now)
         if asks:
             outcome = order.decide(asks, scene, self._policy, self._queue, self._memory)
@@ -182,16 +190,18 @@ class ObserveLoop:
             told |= observe.answers(outcome)
         for key, answer in told.items():
             before = self._watched[key]
-            after = self._watched[key] = observe.answered(before, answer, observe.waiting(found[key]))
+            after = self._watched[key] = observe.answered(
+                before, answer, [each.pod for each in self._judged(key, found[key])]
+            )
             for event in observe.decision(key, before, after):
                 self._tell(event)
 
-    def _asked(self, group: Group, workloads: Workloads, now: float) -> Ask | Told | None:
+    def _asked(self, key: str, group: Group, workloads: Workloads, now: float) -> Ask | Told | None:
         """Return the group's question, or why it would be held without one; None: it needs no device."""
         obstacle = obstacles.found(group, Hold(), self._gates, now)
         if obstacle is not None:
             return obstacle
-        members = [each for each in group.members if each.pod in observe.waiting(group)]
+        members = self._judged(key, group)
         asked = grouprequest.ask(group, members, "observed", devices=self._gates.devices, handlers=workloads.handlers)
         if not isinstance(asked, grouprequest.Asked):
             return Told(reason=HoldReason.INVALID_GANG, summary="; ".join(asked)[:512])
@@ -199,15 +209,17 @@ class ObserveLoop:
         made = [at for each in members if (at := moment.of(each.pod.created_at)) is not None]
         return Ask(gang=asked.gang, arrival=0, asked_at=max(made, default=now)) if asked.gang.podsets else None
 
-    def _follow(self, key: str, group: Group | None, now: float) -> None:
-        known = self._watched.get(key)
-        if group is None:
+    def _follow(self, key: str, workloads: Workloads, now: float) -> None:
+        known, pods = self._watched.get(key), self._pods(key)
+        place = groups.place(pods[0], workloads) if pods else None
+        if place is None:
             # Its pods are gone: deleted before they started, or long done.
             self._watched.pop(key, None)
             self._membership.drop(key)
             return
         if known is None or known.outcome is not None or known.verdict is None:
             return
+        group = groups.group(place, pods, workloads)
         known, words = observe.followed(known, group, self._gates.bind_patience_seconds, now)
         self._watched[key] = known
         if known.outcome is not None and known.verdict is not None:

@@ -3,12 +3,12 @@
 Input: a group as the cluster has it, the answer of the queue (order.py, the same as for pods that are held), the clock. Output: what is
 remembered of the gang, and Events as the decision is made and as the gang ends one way or the other.
 
-A gang is judged from the moment at which all of it is there until the scheduler binds its first pod; the decision that stands then is
+A gang is judged from the moment at which all of it is there until the scheduler binds its first pod, and once in any case; the decision that stands then is
 held against what follows. *Ran*: every member has started. *Failed*: a kubelet refused one, or some of it runs and the rest has
 waited for `patience` seconds. So there are five ends: let go and ran, held and ran (held wrongly), held and failed, let go but
 to other nodes than the one that refused it, let go and failed.
 
-Invariants: a gang counts once, with one verdict; what had started before it was first seen is not judged. Units that its own pods already
+Invariants: a gang counts once, with one verdict; what was bound before anybody looked (`past`) is not judged. Units that its own pods already
 hold count as free for it (`back`): nobody is refused for room that it takes itself.
 
 Not here: any write. Who decides in this mode has nothing to write with (observeloop.py).
@@ -30,6 +30,7 @@ from admitter.model.group import Group
 from admitter.model.hold import Told
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.nodefacts import POD_SLOTS
+from muster.model import kube
 from muster.model.reading import Known
 from muster.model.report import ResourceReport
 
@@ -63,7 +64,9 @@ class Watched:
     """A gang that another scheduler starts."""
 
     uids: frozenset[str]
-    """Of the members that had not started when it was first whole."""
+    """Of the members that are judged."""
+    earlier: frozenset[str] = frozenset()
+    """Of pods that were judged before them, in the same gang."""
     arrival: int
     verdict: Verdict | None = None
     reason: str = ""
@@ -87,14 +90,27 @@ class Tally:
         """Gangs that would be held at this moment, by reason."""
 
 
-def waiting(group: Group) -> tuple[KubePod, ...]:
-    """Return the members that have not started."""
-    return tuple(member.pod for member in group.members if not strikes.has_started(member.pod))
+def to_judge(pods: Iterable[KubePod], watched: Watched | None, past: Collection[str]) -> frozenset[str]:
+    """Return the UIDs of those of a gang's pods that a decision is wanted on; none: it has been made.
+
+    `past` are no business of ours. Of a gang that goes on (a member was made anew) only those count that are new, and those that
+    wait with them.
+    """
+    if watched is None:
+        return frozenset(pod.uid for pod in pods if pod.uid not in past)
+    new = {pod.uid for pod in pods} - watched.uids - watched.earlier - set(past)
+    if not new:
+        return watched.uids if watched.outcome is None and not watched.is_final else frozenset()
+    if watched.outcome is None:
+        new |= {
+            pod.uid for pod in pods if pod.uid in watched.uids and not pod.is_finished and not strikes.has_started(pod)
+        }
+    return frozenset(new)
 
 
-def is_same(watched: Watched, pods: Iterable[KubePod]) -> bool:
-    """Return whether these pods are still those that it was first seen with."""
-    return all(pod.uid in watched.uids for pod in pods)
+def as_found(pod: KubePod) -> KubePod:
+    """Return a pod as its scheduler found it: a fast kubelet has started or refused it before anybody could look."""
+    return dataclasses.replace(pod, phase=kube.PodPhase.PENDING, reason="", message="", containers=(), restarts=0)
 
 
 def answered(watched: Watched, answer: Grant | Explanation | Told, pods: Iterable[KubePod]) -> Watched:

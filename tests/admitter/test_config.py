@@ -85,6 +85,27 @@ def test_what_rests_on_something_that_is_not_there_is_refused_by_its_flag(files,
     assert config.from_flags(given | {"in_cluster": "true", "gates": "true"}, {}).in_cluster
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("gates", "true"), ("taints", "true"), ("keep_pools", "pool=a100"), ("webhook_listen", "127.0.0.1:0")],
+)
+def test_nothing_that_writes_goes_with_observe(files, field, value):
+    given = files | {"in_cluster": "true", "observe": "*,team-a"}
+    assert config.from_flags(given, {}).observe == ("*", "team-a")
+    with pytest.raises(settings.InvalidSettings) as caught:
+        config.from_flags(given | {field: value}, {})
+    assert f"--{field.replace('_', '-')}: does not go with --observe" in str(caught.value)
+
+
+@pytest.mark.parametrize("flag", ["observe", "fail_open"])
+def test_what_is_no_namespace_is_named(files, flag):
+    with pytest.raises(settings.InvalidSettings) as caught:
+        config.from_flags(files | {"in_cluster": "true", "gates": "true", flag: "team-a,Team_B,**"}, {})
+    wrong = [problem for problem in caught.value.problems if "is no namespace" in problem]
+    assert "'Team_B' is no namespace" in wrong[0]
+    assert "team-a" not in "".join(wrong)
+
+
 @pytest.mark.parametrize(("field", "value"), [("webhook_listen", "127.0.0.1:0"), ("not_started_limit", "3")])
 def test_what_needs_gates_is_refused_without_them_in_a_cluster_too(files, field, value):
     with pytest.raises(settings.InvalidSettings) as caught:

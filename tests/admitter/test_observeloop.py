@@ -9,6 +9,7 @@ from admitter.core.observe import Outcome, Tally, Verdict
 from admitter.model.cluster import Changes, Owner, PodChange
 from admitter.model.decision import Policy
 from admitter.model.group import Workloads
+from muster.model import kube
 from muster.model.reading import Known
 from tests.admitter.clusters import GPU, NOW, TAKEN, a_node, a_resource, a_view
 from tests.admitter.gatescenes import POLICY, running
@@ -205,3 +206,24 @@ async def test_a_new_term_judges_nothing_that_was_bound_before_it():
         await asyncio.sleep(0.2)
     assert town.kinds == [("would-let-go", "team-a/pod.new")]
     assert GPU in town.view.nodes["n1"].report.resources
+
+
+async def test_a_kubelet_that_is_faster_than_we_are_keeps_no_gang_from_being_judged_and_none_counts_twice():
+    town, pods = Town(8, 8, 8), the_pods()
+    async with observed(town) as loop:
+        await until(lambda: loop._term)
+        ran = running(a_pod("fast", labels={}, gates=()), "n1")
+        town.becomes(ran, running(pods[0], "n1"), rejected(pods[1], "n2"))
+        await until(lambda: town.tally.ends.total() == 2)
+        assert town.tally.ends == {(Verdict.GOES, Outcome.RAN): 1, (Verdict.GOES, Outcome.FAILED): 1}
+        # The Job makes another one in its stead, which is judged for itself.
+        again = dataclasses.replace(pods[1], uid="again")
+        town.becomes(again)
+        await until(lambda: loop._watched["team-a/job.train"].uids == {"again"})
+        town.becomes(running(again, "n2"))
+        await until(lambda: town.tally.ends.total() == 3)
+        assert loop._watched["team-a/job.train"].earlier == {"uid-train-0", "uid-train-1"}
+        over = running(a_pod("over", labels={}, gates=()), "n1")
+        town.becomes(dataclasses.replace(over, phase=kube.PodPhase.SUCCEEDED))
+        await asyncio.sleep(0.2)
+    assert town.tally.ends.total() == 3

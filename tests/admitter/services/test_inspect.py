@@ -5,6 +5,7 @@ import asyncio
 import grpc
 import pytest
 
+from admitter.core import observe
 from admitter.model.lease import Lease, Placement
 from muster import client
 from muster.model.admission import Leased, Waiting
@@ -138,6 +139,18 @@ async def test_why_and_status(town):
         assert [node.node for node in status.nodes] == ["n1"]
         assert [one.name for one in status.gangs] == ["train"]
         assert not status.nodes[0].report.devices
+
+
+async def test_a_status_says_what_was_observed_only_where_somebody_observes(town):
+    async with town.admitter() as (running, address), town.client(address) as admitter:
+        assert not (await admitter.status(10)).HasField("observation")
+        tally = observe.Tally()
+        tally.ends[observe.Verdict.HELD, observe.Outcome.RAN] = 2
+        tally.held["NodesBlind"] = 3
+        running._inspect.show_observed(tally)
+        found = (await admitter.status(10)).observation
+        assert dict(found.held) == {"NodesBlind": 3}
+        assert [(end.verdict, end.outcome, end.gangs) for end in found.ends] == [("held", "ran", 2)]
 
 
 async def test_an_unknown_gang_is_said_to_be_unknown(town):

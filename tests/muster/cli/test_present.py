@@ -113,6 +113,19 @@ def test_a_refused_pod_is_shown_with_the_kubelets_words():
     assert present.nodes_json([node])[0]["rejections"] == {"u1": said}
 
 
+def test_what_was_observed_is_said_in_words_and_told_to_programs():
+    ends = [inspect_pb2.ObservedEnd(verdict="held", outcome="ran", gangs=2)]
+    found = inspect_pb2.Observation(held={"NodesBlind": 3}, ends=ends)
+    rows = [" ".join(row) for row in shown(present.observed_table(found))]
+    assert rows[0] == "would be held now: NodesBlind 3"
+    assert "would have been held, and ran: held wrongly 2" in rows
+    assert "would have been let go, and ran 0" in rows
+    assert present.observed_json(found) == {
+        "held": {"NodesBlind": 3},
+        "ends": [{"verdict": "held", "outcome": "ran", "gangs": 2}],
+    }
+
+
 FINE = {
     "all is well": (a_node(), True),
     "ends by itself": (a_node(verdict=Verdict.TRANSIENT), True),
