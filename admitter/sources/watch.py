@@ -7,6 +7,7 @@ Invariants: a list is taken whole or not at all, so that nobody ever sees half o
 goes on from the last version that was seen; only where the API server no longer has that version is everything listed
 again. `age` is 0 only while a watch stands; from its end it counts from the last word of the API server. Failures in a row,
 expired versions among them, are further and further apart: an API server that has forgotten every version is not listed in a loop.
+An optional kind that is served no more has no objects: they are gone once that is sure.
 
 Why one connection a kind: its transport then tells that this watch stands, long before a first event comes.
 
@@ -57,13 +58,18 @@ class Watch(Generic[T]):
         replaced: Callable[[list[T]], None],
         changed: Callable[[T, bool], None],
         monotonic: Callable[[], float],
+        is_optional: bool = False,
     ) -> None:
-        """`slim` makes the value that is kept; `changed` is called with the value and whether it is gone."""
+        """`slim` makes the value that is kept; `changed` is called with the value and whether it is gone.
+
+        `is_optional`: a cluster may do without this kind, so that a 404 is to be believed in the end.
+        """
         info = resources.api_info(resource)
         self._resource = resource
         self._where: Any = {"namespace": "*"} if issubclass(resource, resources.NamespacedResource) else {}
         self._slim, self._replaced, self._changed = slim, replaced, changed
         self._monotonic = monotonic
+        self._is_optional = is_optional
         self._lister = api.client(seconds=apiclient.LIST_SECONDS)
         self._wire = api.wire(self._stand)
         self.plural = info.plural
@@ -98,7 +104,7 @@ class Watch(Generic[T]):
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        failures = expired = 0
+        failures = expired = last = 0
         try:
             while True:
                 verb = "watch" if self._version else "list"
@@ -110,12 +116,16 @@ class Watch(Generic[T]):
                     expired = 0
                 except apiclient.Failed as error:
                     seen, self._events = self._events, 0
-                    failures = 1 if seen else failures + 1
                     status = apiclient.refusal(error)
+                    # An outage before it says nothing of whether a kind is served, nor the other way round.
+                    failures = 1 if seen or (status == _NOT_FOUND) != (last == _NOT_FOUND) else failures + 1
+                    last = status
                     expired = (0 if seen else expired) + (status == _GONE)
                     self._break(verb, error, status)
                     if status not in _KEEP_VERSION or failures > RESUMES:
                         self._version = ""
+                    if self._is_optional and self.lists and _is_absent(failures, status):
+                        self._replaced([])
                     # One that expired is listed at once; if the next one has expired as well, that did not help.
                     await self._pause(expired - 1 if status == _GONE else failures, status)
         finally:
@@ -187,10 +197,13 @@ class Watch(Generic[T]):
         shortest, longest = PAUSE_SECONDS
         if status == _TOO_MANY:
             shortest = LATER_SECONDS
-        # What stands between us and the API server may say 404 for a moment too.
-        is_absent = status == _NOT_FOUND and failures > RESUMES
-        pause = ABSENT_SECONDS if is_absent else min(longest, shortest * 2 ** min(failures - 1, 10))
+        pause = ABSENT_SECONDS if _is_absent(failures, status) else min(longest, shortest * 2 ** min(failures - 1, 10))
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 -- jitter
+
+
+def _is_absent(failures: int, status: int) -> bool:
+    """Return whether a kind is not served; what stands between us and the API server may say 404 for a moment too."""
+    return status == _NOT_FOUND and failures > RESUMES
 
 
 def describe(verb: str, plural: str, group: str, error: BaseException, status: int) -> str:

@@ -4,7 +4,8 @@ In: an API server. Out: the newest `Workloads`, and whether everything that is s
 
 RuntimeClasses are watched beside: they make a place better or worse, so nothing waits for them.
 
-Invariants: a kind that the cluster does not serve is an empty kind, and is looked for again from time to time. A number that
+Invariants: a kind that the cluster does not serve, or serves no more, is an empty kind, and is looked for again from time to
+time. The native PodGroup is read in every version that is served, under one name once. A number that
 an object does not say has the API's own default; an object that says nonsense is left out, so that its pods wait and say so.
 
 Why JobSets and PodGroups without models of their own: they are other projects' kinds, of which a few fields are needed.
@@ -13,6 +14,7 @@ Not here: which pods belong to which (core/groups.py).
 """
 
 import asyncio
+import collections
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -28,8 +30,12 @@ from admitter.sources.watch import Watch
 from muster.model import codec, labels
 
 _JOB_SET = generic_resource.create_namespaced_resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
-_POD_GROUP = generic_resource.create_namespaced_resource("scheduling.k8s.io", "v1beta1", "PodGroup", "podgroups")
+_NATIVE = "scheduling.k8s.io"
+_POD_GROUP = generic_resource.create_namespaced_resource(_NATIVE, "v1beta1", "PodGroup", "podgroups")
+_ALPHA_POD_GROUP = generic_resource.create_namespaced_resource(_NATIVE, "v1alpha2", "PodGroup", "podgroups")
+"""Kubernetes 1.36 serves no other; what is read of it has the same fields (staging/src/k8s.io/api/scheduling/v1alpha2)."""
 _COSCHEDULING = generic_resource.create_namespaced_resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+_OPTIONAL = (_JOB_SET, _POD_GROUP, _ALPHA_POD_GROUP, _COSCHEDULING)
 _IN_ORDER = "InOrder"
 _KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 _OWN_CONTROLLERS = ("kubernetes.io/job-controller", "jobset.sigs.k8s.io/jobset-controller")
@@ -59,6 +65,7 @@ class WorkloadWatch:
         self._jobs: dict[str, Job] = {}
         self._job_sets: dict[str, JobSet] = {}
         self._pod_groups: dict[str, PodGroup] = {}
+        self._alpha_pod_groups: dict[str, PodGroup] = {}
         self._coscheduling: dict[str, PodGroup] = {}
         self._namespaces: dict[str, Namespace] = {}
         self._runtimes: dict[str, Runtime] = {}
@@ -68,7 +75,15 @@ class WorkloadWatch:
             resource: Any, make: Callable[[Any], Any], table: dict[str, Any], key: Callable[[Any], str]
         ) -> Watch[Any]:
             replaced, changed = self._replacing(table, key), self._changing(table, key)
-            return Watch(api, resource, slim=make, replaced=replaced, changed=changed, monotonic=monotonic)
+            return Watch(
+                api,
+                resource,
+                slim=make,
+                replaced=replaced,
+                changed=changed,
+                monotonic=monotonic,
+                is_optional=resource in _OPTIONAL,
+            )
 
         self._beside = watched(node_v1.RuntimeClass, runtime, self._runtimes, lambda each: each.name)
         self._all: tuple[Watch[Any], ...] = tuple(
@@ -77,6 +92,7 @@ class WorkloadWatch:
                 (batch_v1.Job, job, self._jobs, lambda each: each.uid),
                 (_JOB_SET, job_set, self._job_sets, _full_name),
                 (_POD_GROUP, native_pod_group, self._pod_groups, _full_name),
+                (_ALPHA_POD_GROUP, native_pod_group, self._alpha_pod_groups, _full_name),
                 (_COSCHEDULING, coscheduling_pod_group, self._coscheduling, _full_name),
                 (core_v1.Namespace, namespace, self._namespaces, lambda each: each.namespace),
             )
@@ -102,7 +118,7 @@ class WorkloadWatch:
         return Workloads(
             jobs=view(self._jobs),
             job_sets=view(self._job_sets),
-            pod_groups=view(self._pod_groups),
+            pod_groups=collections.ChainMap(self._pod_groups, self._alpha_pod_groups),
             coscheduling=view(self._coscheduling),
             handlers={each.name: each.handler for each in self._runtimes.values()},
             managed=frozenset(name for name, each in self._namespaces.items() if each.is_managed),

@@ -87,7 +87,7 @@ class Pods:
 
 
 @contextlib.asynccontextmanager
-async def watched(server):
+async def watched(server, **options):
     """A watch of pods on that server; yields it with what it has told."""
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
@@ -100,6 +100,7 @@ async def watched(server):
         replaced=pods.replaced,
         changed=pods.changed,
         monotonic=asyncio.get_running_loop().time,
+        **options,
     )
     task = asyncio.create_task(followed.run())
     try:
@@ -224,3 +225,32 @@ async def test_a_404_in_passing_costs_a_moment_and_not_the_time_of_a_kind_that_i
     async with watched(server) as (followed, pods):
         await until(lambda: not followed.is_served)
         await until(lambda: pods.now and followed.is_served)
+
+
+async def test_a_kind_that_is_served_no_more_has_no_objects_once_that_is_sure(server, monkeypatch):
+    monkeypatch.setattr(apiclient, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "PAUSE_SECONDS", (0.0, 0.0))
+    missing = (404, {"kind": "Status", "code": 404, "message": "not here"})
+    server.lists = [a_list("a"), *[missing] * watch.RESUMES, a_list("b"), missing]
+    async with watched(server, is_optional=True) as (followed, pods):
+        for expected in (["a"], ["b"]):
+            chunks = await server.watches.get()
+            assert list(pods.now) == expected, "404 in passing takes nothing away"
+            await chunks.put(gone())
+            await chunks.put(None)
+        await until(lambda: not pods.now)
+        assert not followed.is_served
+
+
+async def test_a_404_takes_no_object_of_a_kind_away_that_every_cluster_has(server, monkeypatch):
+    monkeypatch.setattr(apiclient, "REOPEN_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "PAUSE_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(watch, "ABSENT_SECONDS", 0.0)
+    missing = (404, {"kind": "Status", "code": 404, "message": "not here"})
+    server.lists = [a_list("a"), *[missing] * (3 * watch.RESUMES), a_list("b")]
+    async with watched(server) as (_, pods):
+        chunks = await server.watches.get()
+        await chunks.put(gone())
+        await chunks.put(None)
+        await until(lambda: list(pods.now) == ["b"])
+    assert pods.replacements == [["a"], ["b"]]
