@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import pathlib
 
 import pytest
 
@@ -9,8 +10,8 @@ from admitter.sources import verify
 
 
 @contextlib.asynccontextmanager
-async def judging(argv):
-    verifier = verify.Verifier(argv, lambda: 0.0)
+async def judging(argv, monotonic=lambda: 0.0):
+    verifier = verify.Verifier(argv, monotonic)
     task = asyncio.create_task(verifier.run())
     try:
         yield verifier
@@ -55,3 +56,39 @@ async def test_a_program_that_is_not_there_lets_nothing_pass(tmp_path):
 async def test_without_a_program_everything_passes():
     async with judging([]) as verifier:
         assert verifier.passes("anything") is True
+
+
+async def settled(condition):
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_a_program_that_hangs_is_a_no_and_holds_up_no_other_image(tmp_path, monkeypatch):
+    monkeypatch.setattr(verify, "SECONDS", 1.0)
+    pid = tmp_path / "pid"
+    argv = [a_program(tmp_path, f"case $1 in *slow*) echo $$ > {pid}; exec sleep 3600;; esac")]
+    async with judging(argv) as verifier:
+        assert not verifier.passes("r/slow@sha256:1")
+        assert not verifier.passes("r/y@sha256:2")
+        assert not verifier.refuses("r/slow@sha256:1"), "it is being judged"
+        await settled(lambda: verifier.refuses("r/slow@sha256:1"))
+        await settled(lambda: not pathlib.Path(f"/proc/{pid.read_text().strip()}").exists())
+        await settled(lambda: verifier.passes("r/y@sha256:2"))
+
+
+async def test_a_no_is_asked_again_after_a_while_and_not_before(tmp_path):
+    now, allowed, log = [0.0], tmp_path / "allowed", tmp_path / "log"
+    argv = [a_program(tmp_path, f"echo asked >> {log}; test -e {allowed}")]
+    async with judging(argv, lambda: now[0]) as verifier:
+        assert not verifier.passes("r/x@sha256:1")
+        await settled(lambda: verifier.refuses("r/x@sha256:1"))
+        allowed.touch()
+        now[0] = verify.AGAIN_SECONDS - 1
+        assert not verifier.passes("r/x@sha256:1")
+        assert len(verifier._waiting) == 0
+        now[0] = verify.AGAIN_SECONDS
+        assert not verifier.passes("r/x@sha256:1"), "it is being judged anew"
+        assert verifier.refuses("r/x@sha256:1"), "and refused meanwhile"
+        await settled(lambda: verifier.passes("r/x@sha256:1"))
+        assert log.read_text().splitlines() == ["asked", "asked"]
