@@ -208,7 +208,7 @@ class Course:
         self.sight.leased = facts.leased
         for wrong in self.sight.judge(now):
             self.note(wrong.kind, wrong.text)
-        can_see = oracle.readable(facts, now, self._time_scale) if self.sight.shown is not None else None
+        can_see = oracle.readable(facts) if self.sight.shown is not None else None
         for item in self.open:
             self._look_for(item, can_see, now)
 

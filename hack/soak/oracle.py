@@ -32,8 +32,6 @@ HARMLESS_FUNCTIONS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetP
 SERVING_SECONDS, MARKER_SECONDS = 300.0, 1800.0
 """design.md section 8 and faults.md section 2: a marker counts at least while nothing serves under it for 5 min, and at
 most for the 30 min of a driver upgrade."""
-RECENT_SECONDS = 300.0
-"""faults.md E9: rejections of the last 5 min."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +58,8 @@ class Facts:
     is_spec_stale: bool = False
     """No CDI spec names the devices, and a container waits for one (faults.md D6)."""
     ceiling: int | None = None
-    """What the kubelet said is available, in rejections since `rejected_at`; 0: pods are refused for the plugin's sake."""
-    rejected_at: float = 0.0
+    """What the kubelet said is available, and nothing has answered it since (faults.md B4, E3: until the plugin, or the
+    kubelet, restarts); 0: pods are refused for the plugin's sake."""
     marker_at: float | None = None
     """Since when somebody is announced to be at work."""
     remembered: frozenset[int] = frozenset()
@@ -100,19 +98,14 @@ def _there(facts: Facts, now: float, time_scale: float) -> Bound:
     if facts.marker_at is not None and (now - facts.marker_at) * time_scale < MARKER_SECONDS:
         return Bound(most=most, least=0, why="a marker that may or may not be believed")
     if facts.ceiling is not None:
-        is_recent = (now - facts.rejected_at) * time_scale < RECENT_SECONDS
-        most, least, why = (most, 0, "old rejections") if not is_recent else _capped(most, least, facts.ceiling)
+        most, least = min(most, facts.ceiling), min(least, facts.ceiling)
+        why = f"the kubelet refuses beyond {facts.ceiling}"
     return Bound(most=most, least=0 if facts.unsure else least, why=why)
 
 
-def _capped(most: int, least: int, ceiling: int) -> tuple[int, int, str]:
-    return min(most, ceiling), min(least, ceiling), f"the kubelet refuses beyond {ceiling}"
-
-
-def readable(facts: Facts, now: float, time_scale: float) -> frozenset[str]:
+def readable(facts: Facts) -> frozenset[str]:
     """Return the planes through which somebody can see; none while a marker or a flapping part clouds everything."""
-    is_old = facts.ceiling is not None and (now - facts.rejected_at) * time_scale > RECENT_SECONDS / 2
-    if facts.unsure or facts.is_restless or facts.marker_at is not None or is_old:
+    if facts.unsure or facts.is_restless or facts.marker_at is not None:
         return frozenset()
     return PLANES - {plane for plane, _ in _unreadable(facts)}
 

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from hack.fakenode import kubeletstate, proctable
+from hack.fakenode import host, kubeletstate, proctable
 from hack.soak.injuries import Hurt, Injury, shows_of_node, without
 from hack.soak.world import World, gone
 from muster.model import codec, kube
@@ -105,7 +105,21 @@ def _labels(world: World) -> Hurt:
     return Hurt(mend=lambda: world.edit_slice("node", None))
 
 
-def _rejections(message: str, count: int, ceiling: int, cause: str) -> Callable[[World], Hurt]:
+def _kubelet_anew(world: World) -> None:
+    host.stop_kubelet(world.root)
+    host.start_kubelet(world.root)
+
+
+def _plugin_anew(world: World) -> None:
+    host.stop_plugin(world.root)
+    host.start_plugin(world.root)
+
+
+def _rejections(
+    message: str, count: int, ceiling: int, cause: str, answer: Callable[[World], None]
+) -> Callable[[World], Hurt]:
+    """Pods that are refused and deleted within moments; only a restart of what they accuse ends it (B4, E3)."""
+
     def inflict(world: World) -> Hurt:
         at = now()
         refused = tuple(
@@ -119,10 +133,11 @@ def _rejections(message: str, count: int, ceiling: int, cause: str) -> Callable[
             for index in range(count)
         )
         world.edit_slice("pods", lambda content: dataclasses.replace(content, rejections=refused))
-        world.switches.ceiling, world.switches.rejected_at = ceiling, time.monotonic()
+        world.switches.ceiling = ceiling
 
         def mend() -> None:
             world.edit_slice("pods", None)
+            answer(world)
             world.switches.ceiling = None
 
         return Hurt(mend=mend, shows=shows_of_node(cause, verdict="BLOCKED"))
@@ -285,11 +300,11 @@ INJURIES = (
         touches=_NODE | {"session"},
     ),
     Injury(name="odd labels", group="G", inflict=_labels, touches=_NODE),
-    Injury(name="ledger leak", group="E", inflict=_rejections(_LEAK, 2, 1, "LedgerLeak"), touches=_BOTH | _POD | {"gpus"}, is_alone=True),
+    Injury(name="ledger leak", group="E", inflict=_rejections(_LEAK, 2, 1, "LedgerLeak", _kubelet_anew), touches=_BOTH | _POD | {"gpus"}, is_alone=True),
     Injury(
         name="zombie plugin",
         group="B",
-        inflict=_rejections(_PREFERRED, 3, 0, "ZombiePluginNvmlBrokenInside"),
+        inflict=_rejections(_PREFERRED, 3, 0, "ZombiePluginNvmlBrokenInside", _plugin_anew),
         touches=_BOTH | _POD,
         is_alone=True,
     ),

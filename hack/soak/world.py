@@ -45,7 +45,6 @@ class Switches:
     driver_away: int = 0
     is_spec_stale: bool = False
     ceiling: int | None = None
-    rejected_at: float = 0.0
     marker_at: float | None = None
     unsure: int = 0
     restless_until: float = 0.0
@@ -299,7 +298,6 @@ class World:
             missing_files=frozenset(self.missing),
             is_spec_stale=switches.is_spec_stale,
             ceiling=switches.ceiling,
-            rejected_at=switches.rejected_at,
             marker_at=switches.marker_at,
             remembered=frozenset(self.remembered),
             unsure=bool(switches.unsure),

@@ -65,7 +65,7 @@ HOLDING = kubeletstate.allocate("ml", "train", GPU, UUIDS[:1], uid="u1")(kubelet
             (7, 7),
             id="E8: held by a pod that List does not show",
         ),
-        pytest.param(a_machine(ceiling=2, rejected_at=time.monotonic()), (2, 2), id="E3: the kubelet says two"),
+        pytest.param(a_machine(ceiling=2), (2, 2), id="E3: the kubelet says two"),
         pytest.param(a_machine(missing_files=frozenset({"nvidiactl"})), (0, 0), id="D6: no control file"),
         pytest.param(a_machine(unsure=True), (8, 0), id="a part that comes and goes"),
         pytest.param(a_machine(remembered=frozenset({1})), (0, 0), id="nobody has seen it end"),
@@ -73,19 +73,15 @@ HOLDING = kubeletstate.allocate("ml", "train", GPU, UUIDS[:1], uid="u1")(kubelet
 )  # fmt: skip
 def test_the_bound_is_what_the_catalogue_says(facts, expected):
     """Most and least of each state, by sets of ids."""
-    if facts.rejected_at:
-        # The table was made when the tests were collected, minutes ago perhaps.
-        facts = dataclasses.replace(facts, rejected_at=time.monotonic())
     assert bound(facts) == expected
 
 
 def test_nothing_is_held_to_be_seen_through_a_plane_that_is_away():
     """A silent agent shows nothing; an empty promise hides bad devices only."""
-    now = time.monotonic()
-    assert oracle.readable(a_machine(is_speaking=False), now, SCALE) == oracle.PLANES - {"agent"}
+    assert oracle.readable(a_machine(is_speaking=False)) == oracle.PLANES - {"agent"}
     empty = a_machine(kubelet=kubeletstate.plugin_down(GPU)(kubeletstate.gpus(UUIDS)))
-    assert oracle.readable(empty, now, SCALE) == oracle.PLANES - {"promise"}
-    assert oracle.readable(a_machine(unsure=True), now, SCALE) == frozenset()
+    assert oracle.readable(empty) == oracle.PLANES - {"promise"}
+    assert oracle.readable(a_machine(unsure=True)) == frozenset()
 
 
 def test_the_oracle_imports_nothing_of_the_agent():
