@@ -46,6 +46,8 @@ class Known:
     tags: Iterable[TagObservation]
     unverified: frozenset[str] = frozenset()
     """Digests of manifests."""
+    more: int = 0
+    """Images that were not looked at."""
 
 
 def report(known: Known, store: ImageStore, platform: str, now: datetime.datetime) -> NodeWarmth:
@@ -54,14 +56,15 @@ def report(known: Known, store: ImageStore, platform: str, now: datetime.datetim
     for candidate in known.candidates:
         told = _wanted(candidate, known, store.snapshotter, platform)
         images.setdefault(told.key, told)
-    more = 0
+    more, names = known.more, warmth.names_of(known.facts)
     for name, image in sorted(known.others.items()):
-        told = _other(name, image, known, store.snapshotter, platform)
+        found = warmth.assess(image, known.facts, names)
+        told = _measured(name, image, found, known, store.snapshotter, platform)
         if told.key not in images and len(images) >= MAX_IMAGES:
             more += 1
         else:
             images.setdefault(told.key, told)
-    for told in _elsewhere(known, platform):
+    for told in _elsewhere(known, platform, names):
         if told.key not in images and len(images) >= MAX_IMAGES:
             more += 1
         else:
@@ -107,18 +110,14 @@ def _wanted(candidate: Candidate, known: Known, snapshotter: str, platform: str)
     return dataclasses.replace(told, is_wanted=True, pull=pull, reason=reason, detail=detail[:_TEXT])
 
 
-def _other(name: str, image: Image, known: Known, snapshotter: str, platform: str) -> ImageWarmth:
-    return _measured(name, image, warmth.assess(image, known.facts), known, snapshotter, platform)
-
-
-def _elsewhere(known: Known, platform: str) -> Iterable[ImageWarmth]:
+def _elsewhere(known: Known, platform: str, names: warmth.Names) -> Iterable[ImageWarmth]:
     """Yield what other snapshotters have of the node's images; an image of which one has nothing is not told."""
     wanted = {each.key: each.image for each in known.candidates if isinstance(each.image, Image)}
     for snapshotter, snapshots in sorted(known.facts.elsewhere.items()):
         facts = dataclasses.replace(known.facts, snapshots=snapshots)
         for name, image in {**known.others, **wanted}.items():
             if not image.chain_ids.isdisjoint(snapshots):
-                found = warmth.assess(image, facts)
+                found = warmth.assess(image, facts, names)
                 yield _measured(name, image, found, known, snapshotter, platform)
 
 

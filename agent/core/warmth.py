@@ -12,8 +12,9 @@ Not here: reading containerd (agent/warmer/survey.py).
 import dataclasses
 import datetime
 from collections.abc import Mapping
+from typing import TypeAlias
 
-from agent.model.warm import Image, Lease, StoreFacts
+from agent.model.warm import Image, Layer, Lease, StoreFacts
 from muster.model.reading import NOT_COLLECTED, Known, Reading
 from muster.model.warmth import Hold, Level
 
@@ -40,21 +41,31 @@ class Warmth:
     """Why layers that are mounted cannot be read."""
 
 
-def assess(image: Image, facts: StoreFacts) -> Warmth:
+Names: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Digest -> the names that the runtime lists it under."""
+
+
+def names_of(facts: StoreFacts) -> Names:
+    """Return what `assess` asks for each image: a node can list thousands, and all of them are assessed together."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, record in facts.records.items():
+        found[record.digest] = (*found.get(record.digest, ()), name)
+    return found
+
+
+def assess(image: Image, facts: StoreFacts, names_by_digest: Names | None = None) -> Warmth:
     """Return how warm an image is."""
+    listed = names_of(facts) if names_by_digest is None else names_by_digest
     # A mount that gives nothing but errors is no layer, whatever the runtime lists.
-    usable = {name for name, snapshot in facts.snapshots.items() if not snapshot.problem}
-    unpacked = [layer for layer in image.layers if layer.chain_id in usable]
-    packed = [layer for layer in image.layers if layer.chain_id not in usable]
+    unpacked = [layer for layer in image.layers if _is_usable(layer, facts)]
+    packed = [layer for layer in image.layers if not _is_usable(layer, facts)]
     problems = [facts.snapshots[layer.chain_id].problem for layer in packed if layer.chain_id in facts.snapshots]
     needed = {blob.digest: blob.size for blob in (image.manifest, image.config, *(layer.blob for layer in packed))}
     begun = {ingest.digest: ingest.offset for ingest in facts.ingests}
     missing = sum(
         max(0, size - min(size, begun.get(digest, 0))) for digest, size in needed.items() if digest not in facts.blobs
     )
-    names = [
-        name for name, record in facts.records.items() if record.digest in {image.root.digest, image.manifest.digest}
-    ]
+    names = [name for digest in {image.root.digest, image.manifest.digest} for name in listed.get(digest, ())]
     lease = _lease(image, facts)
     total = sum(blob.size for blob in image.blobs)
     level = Level.PARTIAL if missing < total or unpacked else Level.COLD
@@ -72,6 +83,11 @@ def assess(image: Image, facts: StoreFacts) -> Warmth:
         lease=lease,
         problem=problems[0] if problems else "",
     )
+
+
+def _is_usable(layer: Layer, facts: StoreFacts) -> bool:
+    snapshot = facts.snapshots.get(layer.chain_id)
+    return snapshot is not None and not snapshot.problem
 
 
 def _lease(image: Image, facts: StoreFacts) -> Lease | None:

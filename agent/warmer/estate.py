@@ -37,6 +37,8 @@ from muster.model.warmth import ImageStore, NodeWarmth, PullState, TagObservatio
 
 MAX_HELD = 256
 """Hosts that said when they want to be asked again; a tenant can name as many as it likes."""
+MAX_LOOKED = 1000
+"""Names of a node's images: each has two or three, and MAX_IMAGES are told. A look reads what it does not know yet."""
 _REFUSED = frozenset({Reason.NOT_FOUND, Reason.UNAUTHORIZED, Reason.SECRET_MISSING})
 """Another credential may be answered otherwise."""
 _STEP = 64 * 1024 * 1024
@@ -164,7 +166,7 @@ class Estate:
     async def candidates(self, facts: StoreFacts) -> tuple[Candidate, ...]:
         """Return what is wanted with all that is known of it."""
         self._forget()
-        found = []
+        found, names = [], warmth.names_of(facts)
         for wanted in self.wanted:
             key = str(wanted.reference)
             resolution = self._resolutions.get(key)
@@ -177,7 +179,7 @@ class Estate:
                 Candidate(
                     wanted=wanted,
                     image=image,
-                    warmth=warmth.assess(image, facts) if isinstance(image, Image) else None,
+                    warmth=warmth.assess(image, facts, names) if isinstance(image, Image) else None,
                     failure=self._failures.get(key),
                     took_credentials=resolution is not None and resolution.took_credentials,
                     lacks_secret=is_opened and self.secrets.of(wanted.reference) is None,
@@ -213,17 +215,17 @@ class Estate:
             waits=plan.waits,
             tags=self._tags(),
             unverified=unverified,
+            more=_unlooked(facts),
         )
         return warmreport.report(known, self._store(disk, facts), str(self._platform), now)
 
     async def others(self, facts: StoreFacts) -> dict[str, Image]:
-        """Return what the runtime lists, by name."""
+        """Return what the runtime lists, by name, and no more than can be told."""
         found = {}
-        for name, record in facts.records.items():
-            if not name.startswith("sha256:"):
-                image = await self._survey.image(_bare(record.digest), facts)
-                if isinstance(image, Image):
-                    found[name] = image
+        for name in _listed(facts)[:MAX_LOOKED]:
+            image = await self._survey.image(_bare(facts.records[name].digest), facts)
+            if isinstance(image, Image):
+                found[name] = image
         return found
 
     def _tags(self) -> Iterable[TagObservation]:
@@ -273,6 +275,17 @@ async def read_disk(runtime: Client, config: WarmerConfig) -> DiskReading:
 
 def _bare(digest: str) -> Descriptor:
     return Descriptor(digest=digest, size=0, kind="")
+
+
+def _listed(facts: StoreFacts) -> list[str]:
+    return sorted(name for name in facts.records if not name.startswith("sha256:"))
+
+
+def _unlooked(facts: StoreFacts) -> int:
+    """Return how many images are behind the names that nobody looks at."""
+    names = _listed(facts)
+    looked = {facts.records[name].digest for name in names[:MAX_LOOKED]}
+    return len({facts.records[name].digest for name in names[MAX_LOOKED:]} - looked)
 
 
 def _unique(wanted: Iterable[Wanted]) -> Iterable[Wanted]:

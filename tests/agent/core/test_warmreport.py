@@ -4,9 +4,11 @@ import datetime
 
 from agent.core import warmref, warmreport, warmth
 from agent.core.warmplan import Candidate
-from agent.model.warm import Descriptor, Image, Layer, Reason, Refused, Snapshot, StoreFacts, Wanted
+from agent.model.warm import Descriptor, Image, ImageRecord, Layer, Reason, Refused, Snapshot, StoreFacts, Wanted
+from muster.model import pbform
 from muster.model import warmth as told
 from muster.model.warmth import ImageStore, Level, PullState
+from muster.pb.muster.warmer.v1 import warmer_pb2
 
 AT = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC)
 
@@ -50,6 +52,19 @@ def test_a_flood_of_images_leaves_the_wanted_ones():
     assert [image.reference for image in found.images if image.is_wanted] == ["r.io/a1:1"]
     assert found.store.images_more == 999 - told.MAX_IMAGES
     assert told.problems(found) == ()
+
+
+def test_a_node_that_lists_ten_thousand_is_told_within_the_feeds_bound():
+    """And each image is looked at once: what takes seconds for 10,000 was by their square."""
+    others = {f"r.io/b{number}:1": image(number) for number in range(10_000)}
+    facts = StoreFacts(
+        records={name: ImageRecord(digest=made.root.digest) for name, made in others.items()},
+        snapshots={digest(number << 200): Snapshot() for number in range(10_000)},
+    )
+    found = report([wanted(10**5)], facts=facts, others=others)
+    assert (len(found.images), found.store.images_more) == (told.MAX_IMAGES, 10_001 - told.MAX_IMAGES)
+    assert told.problems(found) == ()
+    assert pbform.fill(warmer_pb2.WatchResponse().warmth, found).ByteSize() < 1024 * 1024
 
 
 def test_another_snapshotter_is_another_image():
