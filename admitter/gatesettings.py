@@ -4,6 +4,7 @@ import dataclasses
 import re
 from typing import Any
 
+from admitter.core import request
 from admitter.core.keepnodes import KeepPolicy
 from admitter.core.outage import OutagePolicy
 from admitter.model.hold import GatePolicy
@@ -98,6 +99,11 @@ def _queues(config: Any) -> str:
     )
 
 
+def _leased(config: Any) -> str:
+    problems = [name for name in config.lease_resources if not request.is_extended(name)]
+    return "\n".join(f"--lease-resources: {name!r} is no extended resource, DOMAIN/NAME" for name in problems)
+
+
 def _observes_alone(config: Any) -> str:
     """Refuse whatever would write: who observes leaves the cluster as it is."""
     writing = [name for name in _WRITING if config.observe and getattr(config, name)]
@@ -105,4 +111,4 @@ def _observes_alone(config: Any) -> str:
     return "\n".join(f"{flag}: does not go with --observe, under which nothing is written" for flag in flags)
 
 
-CHECKS: tuple[settings.Check, ...] = (_pools, _queues, _observes_alone)
+CHECKS: tuple[settings.Check, ...] = (_pools, _queues, _leased, _observes_alone)

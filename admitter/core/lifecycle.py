@@ -10,9 +10,11 @@ has its devices. STARTED needs the second.
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 from admitter.core import admit, offers
 from admitter.core.offers import Claims, Leases
+from admitter.model import nodecapacity
 from admitter.model.decision import Explanation, Grant, Policy
 from admitter.model.gang import Gang, Member
 from admitter.model.lease import Lease
@@ -48,12 +50,9 @@ def refused(record: GangRecord, why: Explanation) -> GangRecord:
 
 
 def leased(record: GangRecord, grant: Grant, lease: Lease, view: ClusterView, now: float) -> GangRecord:
-    """All its places are held; of a resource that no agent reports nobody says who holds it."""
+    """All its places are held."""
     strangers = frozenset(
-        pod.uid
-        for placement in grant.placements
-        if (report := view.nodes[placement.node].report.resources.get(placement.resource)) is not None
-        for pod in report.counted
+        uid for placement in grant.placements for uid in nodecapacity.holders(view, placement.node, placement.resource)
     )
     return dataclasses.replace(
         adopted(record, lease, now), strangers=strangers - {member.uid for member in record.members}
@@ -106,10 +105,10 @@ def left(record: GangRecord, uid: str) -> GangRecord:
 
 
 def observed(record: GangRecord, view: ClusterView, now: float) -> GangRecord:
-    """Compare its members with what their nodes' agents have counted; STARTED when all were seen."""
+    """Compare its members with what is counted on their nodes; STARTED when all were seen."""
     if record.state is not GangState.LEASED:
         return record
-    seen = record.seen | {member.uid for member in record.members if _is_counted(member, view)}
+    seen = record.seen | _counted(record, view)
     if seen != record.seen:
         record = dataclasses.replace(record, seen=seen)
     if not _is_complete(record, seen):
@@ -133,7 +132,7 @@ def is_abandoned(record: GangRecord, view: ClusterView, now: float, lease_grace_
     """Return whether its client has been away for longer than a lease lives without it, and no pod of it has devices."""
     if record.detached_at is None or now - record.detached_at <= lease_grace_seconds:
         return False
-    return not any(_is_counted(member, view) for member in record.members)
+    return not _counted(record, view)
 
 
 def leased_for(record: GangRecord, now: float) -> float:
@@ -162,11 +161,15 @@ def still_stands(
     """
     assert record.lease is not None
     nodes = {placement.node for placement in record.lease.placements}
-    back: dict[tuple[str, str], int] = {}
-    for node in nodes & set(view.nodes) if is_awaited else ():
-        for resource, report in view.nodes[node].report.resources.items():
-            ours = (pod.units for pod in report.counted if pod.uid not in record.strangers | others)
-            back[node, resource] = sum(ours)
+    asked = {(placement.node, placement.resource) for placement in record.lease.placements}
+    asked |= {(node, resource) for node in nodes & view.nodes.keys() for resource in view.nodes[node].report.resources}
+    not_ours = record.strangers | others
+    back = {
+        (node, resource): sum(
+            units for uid, units in nodecapacity.holders(view, node, resource).items() if uid not in not_ours
+        )
+        for node, resource in (asked if is_awaited else ())
+    }
     supply = offers.of_view(view, leases, policy, nodes=nodes, back=back, claims=claims)
     return admit.holds(record.gang, record.lease.placements, supply, policy)
 
@@ -182,11 +185,22 @@ def _filled(record: GangRecord) -> Lease:
     return dataclasses.replace(record.lease, placements=tuple(kept))
 
 
-def _is_counted(member: Member, view: ClusterView) -> bool:
+def _counted(record: GangRecord, view: ClusterView) -> frozenset[str]:
+    """Return the UIDs of the members that have devices: by the agents, or by the API server for what no agent reports."""
+    leased: dict[str, set[str]] = {}
+    for place in record.lease.placements if record.lease is not None else ():
+        leased.setdefault(place.podset, set()).add(place.resource)
+    return frozenset(
+        member.uid for member in record.members if _is_counted(member, view, leased.get(member.podset, frozenset()))
+    )
+
+
+def _is_counted(member: Member, view: ClusterView, leased: Iterable[str]) -> bool:
     state = view.nodes.get(member.node)
     if state is None:
         return False
-    return any(pod.uid == member.uid for report in state.report.resources.values() for pod in report.counted)
+    reported = state.report.resources
+    return any(nodecapacity.units_of(view, member.node, name, member.uid) > 0 for name in {*reported, *leased})
 
 
 def _is_complete(record: GangRecord, uids: set[str] | frozenset[str]) -> bool:

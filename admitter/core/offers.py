@@ -4,7 +4,8 @@ Input: a ClusterView, the leases that stand, what their pods claim beside device
 
 Invariant: an offer's units never exceed the node's own admit less what is leased there and not yet counted; a node that
 is stale, or a resource whose admit is unknown, offers 0 and says why. Of a resource that no agent reports, what is left is
-the Node's allocatable less the requests of its bound pods and of leased pods that are not bound yet.
+the Node's allocatable less the requests of its bound pods and of leased pods that are not bound yet: what a lease is held on and
+what its pods take beside.
 
 Why a layout of its own: readings, verdicts and topology are looked at when a node changes, not once per gang and node.
 
@@ -203,6 +204,10 @@ def _of_node(
     shut = stale or barred
     facts = None if view.facts is None else view.facts.get(name)
     claimed = _claimed(facts, claims)
+    if facts is not None:
+        # What nobody's agent counts is taken from the time of the lease on as well.
+        for resource, units in nodecapacity.unreported(state.report, facts, leases).items():
+            claimed[resource] = claimed.get(resource, 0) + units
     cuts = shapes.cuts_of(state.report)
     offers = {}
     for resource, report in state.report.resources.items():
@@ -222,7 +227,13 @@ def _of_node(
                 resource, report, state.topology, report.free_devices, facts, cuts=cuts, held=max(0, leased)
             ),
         )
-    rest = {} if facts is None or barred else _rest(facts, claimed, offers)
+    rest = (
+        {}
+        if facts is None or barred
+        else _rest(
+            facts, claimed, offers, {resource: units for (node, resource), units in back.items() if node == name}
+        )
+    )
     return NodeOffers(node=name, offers=codec.freeze(offers), rest=codec.freeze(rest), facts=facts)
 
 
@@ -236,9 +247,11 @@ def _claimed(facts: NodeFacts | None, claims: Sequence[Claim]) -> dict[str, int]
     return total
 
 
-def _rest(facts: NodeFacts, claimed: Mapping[str, int], offers: Mapping[str, Offer]) -> dict[str, int]:
+def _rest(
+    facts: NodeFacts, claimed: Mapping[str, int], offers: Mapping[str, Offer], back: Mapping[str, int]
+) -> dict[str, int]:
     return {
-        resource: max(0, units - facts.requested.get(resource, 0) - claimed.get(resource, 0))
+        resource: max(0, units - facts.requested.get(resource, 0) - claimed.get(resource, 0) + back.get(resource, 0))
         for resource, units in facts.allocatable.items()
         if resource not in offers
     }

@@ -17,7 +17,7 @@ from admitter.core import domains, fit
 from admitter.core.fit import NOTHING_USED, Question, Rooms, Used
 from admitter.core.marks import REFUSALS
 from admitter.core.supply import Supply
-from admitter.core.table import Numbers
+from admitter.core.table import Mask, Numbers
 from admitter.model.decision import Exclusion, Policy, Shortfall
 from admitter.model.gang import GpuRequest, MigRequest
 from muster.model import codec
@@ -93,6 +93,8 @@ def reasons(asked: Question, rooms: Rooms, supply: Supply) -> Numbers:
         own = np.full_like(result, code("Full")) if traits is None else traits.reason
         start = supply.start.column(option.resource, takes_risk=asked.takes_risk)
         own = np.where(start > 0, code(TAKEN), own)
+        if traits is None:
+            result = np.where(~may & _is_there(supply, option.resource), own, result)
         has = may & holds
         result = np.where(has & (option.units == 0), own, result)
         narrow = np.where(option.units >= asked.podset.units_per_pod, code(NUMA), code(TOO_SMALL))
@@ -104,6 +106,12 @@ def reasons(asked: Question, rooms: Rooms, supply: Supply) -> Numbers:
         words = np.array([code(reason.value) for reason in REFUSALS], dtype=np.int64)
         result = np.where((refused >= 0) & (result != code(NO_SUCH_RESOURCE)), words[refused], result)
     return np.where(rooms.pods > 0, -1, result)
+
+
+def _is_there(supply: Supply, resource: str) -> Mask:
+    """Return the rows that have a resource by the API server, though nothing of it may be left."""
+    facts = (supply.nodes[name].facts for name in supply.table.names)
+    return np.array([each is not None and each.allocatable.get(resource, 0) > 0 for each in facts], dtype=np.bool_)
 
 
 def _exclusions(asked: Question, supply: Supply, rows: Numbers, codes: Numbers, used: Used) -> Iterator[Exclusion]:

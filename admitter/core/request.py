@@ -46,6 +46,16 @@ class InvalidRequest(ValueError):
         self.problems = problems
 
 
+def is_extended(resource: str) -> bool:
+    """Return whether a resource is one that a device plugin offers: not cpu, memory, pods, storage, huge pages or volumes.
+
+    >>> is_extended("example.com/npu"), is_extended("memory"), is_extended("hugepages-2Mi"), is_extended("kubernetes.io/x")
+    (True, False, False, False)
+    """
+    domain, slash, _ = resource.partition("/")
+    return bool(slash) and not f".{domain}".endswith(".kubernetes.io")
+
+
 def gang(message: admission_pb2.OpenGang, levels: Collection[str] | None = None) -> Gang:
     """Return the gang, or raise InvalidRequest with every problem.
 
@@ -148,7 +158,7 @@ def _request(problems: list[str], path: str, message: admission_pb2.Podset) -> R
                 problems.append(f"{path}.mig.min_memory_bytes: {message.mig.min_memory_bytes} is below 0")
             return MigRequest(compute_slices=message.mig.compute_slices, min_memory_bytes=message.mig.min_memory_bytes)
         case "resource":
-            _match(problems, f"{path}.resource.name", message.resource.name, _RESOURCE, "a resource name")
+            _extended(problems, f"{path}.resource.name", message.resource.name)
             _units(problems, f"{path}.resource.quantity", message.resource.quantity)
             return ResourceRequest(name=message.resource.name, quantity=message.resource.quantity)
     problems.append(f"{path}: one of gpus, mig and resource is required")
@@ -180,6 +190,14 @@ def _class(problems: list[str], path: str, text: str) -> PodClass | None:
 def _units(problems: list[str], path: str, units: int) -> None:
     if not 1 <= units <= MAX_UNITS_PER_POD:
         problems.append(f"{path}: {units} is not in 1..{MAX_UNITS_PER_POD}")
+
+
+def _extended(problems: list[str], path: str, name: str) -> None:
+    known = len(problems)
+    _match(problems, path, name, _RESOURCE, "a resource name")
+    if len(problems) == known and not is_extended(name):
+        # Every pod takes cpu, memory and a slot beside its devices: no lease is held on them.
+        problems.append(f"{path}: {name!r} is no extended resource, DOMAIN/NAME")
 
 
 def _match(problems: list[str], path: str, text: str, pattern: "re.Pattern[str]", what: str) -> None:

@@ -85,6 +85,17 @@ def unreported(report: NodeReport, facts: NodeFacts, leases: Iterable[NodeLease]
     }
 
 
+def holders(view: ClusterView, node: str, name: str) -> Mapping[str, int]:
+    """Return the UIDs that have anything of a resource on a node, and how much: as `units_of` says."""
+    state = view.nodes.get(node)
+    resource = state.report.resources.get(name) if state is not None else None
+    if resource is not None:
+        return {pod.uid: pod.units for pod in resource.counted}
+    facts = (view.facts or {}).get(node)
+    counted = facts.counted.items() if state is not None and facts is not None else ()
+    return {uid: pod.requests[name] for uid, pod in counted if pod.requests.get(name, 0) > 0}
+
+
 def units_of(view: ClusterView, node: str, name: str, uid: str) -> int:
     """Return what a pod has of a resource: as its node's agent counts it, or as it asked where no agent reports that."""
     state = view.nodes.get(node)

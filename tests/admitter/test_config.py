@@ -97,6 +97,14 @@ def test_nothing_that_writes_goes_with_observe(files, field, value):
     assert f"--{field.replace('_', '-')}: does not go with --observe" in str(caught.value)
 
 
+def test_a_lease_is_held_on_extended_resources_only(files):
+    assert config.from_flags(files | {"lease_resources": "example.com/npu"}, {}).lease_resources == ("example.com/npu",)
+    with pytest.raises(settings.InvalidSettings) as caught:
+        config.from_flags(files | {"lease_resources": "cpu,example.com/npu,hugepages-2Mi"}, {})
+    assert "--lease-resources: 'cpu' is no extended resource" in str(caught.value)
+    assert "--lease-resources: 'hugepages-2Mi' is no extended resource" in str(caught.value)
+
+
 @pytest.mark.parametrize("flag", ["observe", "fail_open"])
 def test_what_is_no_namespace_is_named(files, flag):
     with pytest.raises(settings.InvalidSettings) as caught:

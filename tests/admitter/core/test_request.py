@@ -67,6 +67,14 @@ def test_every_problem_is_named_at_once():
     ]
 
 
+@pytest.mark.parametrize("name", ["cpu", "memory", "pods", "ephemeral-storage", "hugepages-1Gi", "x.kubernetes.io/y"])
+def test_what_every_pod_takes_is_nothing_to_lease(name):
+    asked = pb.Podset(count=1, resource=pb.ResourceQuantity(name=name, quantity=1))
+    with pytest.raises(request.InvalidRequest) as caught:
+        request.gang(an_open(asked))
+    assert caught.value.problems == (f"open.podsets[0].resource.name: {name!r} is no extended resource, DOMAIN/NAME",)
+
+
 @pytest.mark.parametrize("podsets", [(), tuple(pb.Podset(name=f"p{i}", count=1, gpus=1) for i in range(65))])
 def test_podsets_are_bounded(podsets):
     with pytest.raises(request.InvalidRequest, match=r"open\.podsets: has"):
