@@ -9,7 +9,7 @@ absent Node or Pods plane is Unknown too once it is required.
 Not here: which pods hold what (podlist.py), and which resource names have a verdict (resourceviews.py).
 """
 
-from agent.core import cgroup, draviews, join, kernel_log, podlist, resourceviews, shape
+from agent.core import cgroup, draviews, join, kernel_log, podlist, resourceviews, shape, xidmemory
 from agent.model import planes
 from agent.model.history import History
 from agent.model.policy import Policy
@@ -44,7 +44,9 @@ def assemble(observation: planes.Observation, history: History, policy: Policy, 
         dra=dra,
         pods=pods,
         processes=_processes(gpus, units),
-        xids=codec.freeze(kernel_log.xids_of(gpus, observation.kernel_log)),
+        xids=codec.freeze(
+            dict(xidmemory.standing(kernel_log.xids_of(gpus, observation.kernel_log), observation, history))
+        ),
         plugins=plugins,
         mig_strategy=_strategy(observation, plugins, resources),
     )

@@ -24,6 +24,7 @@ from agent.core import (
     refusals,
     report,
     unconfirmed,
+    xidmemory,
 )
 from agent.core.context import Context
 from agent.core.rules import table
@@ -69,7 +70,14 @@ def judge(
         resources[view.name], memory[view.name] = _resource(context, view, own, is_clean=is_clean)
     findings = [item.finding for item in judged if item.suspicion.resource not in resources]
     node = report.node(context, resources, findings)
-    return _remembered(history, snapshot, evidence=evidence, refusals=proven, resources=codec.freeze(memory)), node
+    return _remembered(
+        history,
+        snapshot,
+        evidence=evidence,
+        refusals=proven,
+        xids=xidmemory.remembered(snapshot, policy),
+        resources=codec.freeze(memory),
+    ), node
 
 
 def _maintenance(context: Context) -> list[Suspicion]:

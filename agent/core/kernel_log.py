@@ -42,6 +42,11 @@ def xids_of(
     return result
 
 
+def is_same(one: planes.Xid, other: planes.Xid) -> bool:
+    """True if both may be one event, told by two."""
+    return (one.code, one.gi) == (other.code, other.gi) and abs(_slot(one.at) - _slot(other.at)) <= 1
+
+
 def unplaced(gpus: Iterable[planes.Gpu], records: Reading[tuple[planes.KernelRecord, ...]]) -> tuple[planes.Xid, ...]:
     """Return the log's Xids at bus addresses that no listed GPU has: of GPUs that NVML no longer shows."""
     known = {normalised(gpu.pci.value) for gpu in gpus if isinstance(gpu.pci, Known)}

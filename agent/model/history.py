@@ -12,6 +12,7 @@ import dataclasses
 import datetime
 from collections.abc import Mapping
 
+from agent.model import planes
 from muster.model import codec, kube
 from muster.model.report import Verdict
 
@@ -52,6 +53,15 @@ class Refusal:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RememberedXid:
+    """A fatal Xid of this boot."""
+
+    gpu: str
+    """UUID."""
+    xid: planes.Xid
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceMemory:
     """What was published of a resource, and what the last sample alone would have given."""
 
@@ -89,6 +99,8 @@ class History:
     evidence: tuple[Evidence, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     """Oldest first."""
+    xids: tuple[RememberedXid, ...] = ()
+    """Fatal ones: who told them may have restarted, or may have had room for newer ones only."""
     unheld: Mapping[str, int] = codec.mapping()
     """Resource -> advertised ids that nobody held in the last sample that could see."""
     resources: Mapping[str, ResourceMemory] = codec.mapping()

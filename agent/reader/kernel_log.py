@@ -1,11 +1,12 @@
 r"""The kernel log's records about GPUs.
 
-Input: bytes of /dev/kmsg (or of a file of its form, in tests and demo). Output: KernelRecords, oldest first, the newest
-200 of them, and the Xids that they tell.
+Input: bytes of /dev/kmsg (or of a file of its form, in tests and demo). Output: KernelRecords, oldest first, 200 of them
+at most, and the Xids that they tell.
 
 Invariant: nothing in the log raises, whatever its bytes, and no record is taken twice: the sequence number decides, also
 after the ring was overrun or the file opened anew. The driver's message about a lost GPU comes in up to four records;
-they are one here, since alone none of them means anything.
+they are one here, since alone none of them means anything. A flood of Xids that a program can cause pushes out no fatal one, nor
+the last record of another kind.
 
 Not here: waiting for the file (kernel_follow.py), and joining Xids to GPUs (xids.py).
 """
@@ -17,6 +18,7 @@ import re
 from collections.abc import Callable
 
 from agent.model import planes
+from agent.model import xid as table
 
 NEWEST = 200
 """contracts/capture.schema.json bounds the plane to this."""
@@ -49,13 +51,23 @@ class PciXid:
     xid: planes.Xid
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Kept:
+    """A record, and what it would be pushed out for."""
+
+    record: planes.KernelRecord
+    kind: tuple[str, int, int | None] | None
+    """Bus address, code and instance of its Xid."""
+    is_fatal: bool
+
+
 class KernelLog:
     """What the log has said since boot."""
 
     def __init__(self, booted_at: datetime.datetime, on_record: Callable[[planes.KernelRecord], None]) -> None:
         self._booted_at = booted_at
         self._on_record = on_record
-        self._records: collections.deque[planes.KernelRecord] = collections.deque(maxlen=NEWEST)
+        self._records: list[_Kept] = []
         self._rest = b""
         self._last_sequence = -1
         self._open: planes.KernelRecord | None = None
@@ -65,7 +77,7 @@ class KernelLog:
     def records(self) -> tuple[planes.KernelRecord, ...]:
         """Return the records, oldest first, one still being joined included."""
         pending = () if self._open is None else (self._open,)
-        return (*self._records, *pending)[-NEWEST:]
+        return (*(kept.record for kept in self._records), *pending)[-NEWEST:]
 
     def feed_record(self, record: bytes) -> None:
         """Take one record as a read of /dev/kmsg returns it: a header, the text, then keys on lines of their own."""
@@ -115,7 +127,14 @@ class KernelLog:
             self._take(record)
 
     def _take(self, record: planes.KernelRecord) -> None:
-        self._records.append(record)
+        told = xid_of(record)
+        kind = (told.pci, told.xid.code, told.xid.gi) if told is not None else None
+        is_fatal = told is not None and table.policy_of(told.xid.code).severity is table.Severity.FATAL
+        self._records.append(_Kept(record=record, kind=kind, is_fatal=is_fatal))
+        if len(self._records) > NEWEST:
+            many = collections.Counter(kept.kind for kept in self._records)
+            # min takes the first of equals, which is the oldest
+            self._records.remove(min(self._records, key=lambda kept: (kept.is_fatal, -many[kept.kind])))
         self._on_record(record)
 
 

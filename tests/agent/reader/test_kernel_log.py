@@ -125,6 +125,26 @@ def test_the_newest_are_kept():
     assert texts(the_log)[-1] == "NVRM: 499"
 
 
+def test_a_flood_of_a_program_s_xids_pushes_out_no_fatal_one_nor_the_last_of_another_kind():
+    said = (
+        b"NVRM: Xid (PCI:0000:1b:00): 79, pid=1",
+        b"nvidia 0000:1c:00.0: probe failed",
+        b"NVRM: Xid (PCI:0000:1c:00): 31, x",
+    )
+    flood = (b"NVRM: Xid (PCI:0000:1b:00): 13, pid=%d" % number for number in range(1000))
+    the_log, told = log(*(b"3,%d,1,-;%s" % (number, text) for number, text in enumerate((*said, *flood))))
+    assert len(told) == 1003
+    assert len(the_log.records) == kernel_log.NEWEST
+    assert [text.encode() for text in texts(the_log)[:3]] == list(said)
+    assert texts(the_log)[-1].endswith("pid=999")
+
+
+def test_fatal_ones_alone_are_bounded_too():
+    the_log, _ = log(*(b"3,%d,1,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=%d" % (n, n) for n in range(500)))
+    assert len(the_log.records) == kernel_log.NEWEST
+    assert texts(the_log)[-1].endswith("pid=499")
+
+
 def test_a_line_without_its_end_waits_for_the_rest():
     the_log = kernel_log.KernelLog(BOOT, lambda record: None)
     the_log.feed_file(b"3,1,1,-;NVRM: ha")
