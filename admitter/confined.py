@@ -9,6 +9,7 @@ Why so broad a catch: which bug it will be nobody knows, and on the pass of one 
 """
 
 import collections
+import traceback
 from collections.abc import Callable
 
 import structlog
@@ -18,6 +19,7 @@ _LOG = structlog.get_logger(__name__)
 GANG, PLACE, ASK, SLICE = "gang", "place", "ask", "slice"
 PARTS = (GANG, PLACE, ASK, SLICE)
 """A step of a held gang; the gang that a pod belongs to; a gang in a decision pass; a node's slice for its agent."""
+_TRACE = 4096
 _REMEMBERED = 10_000
 """Keys of which it is known what was logged of them: the oldest are logged anew."""
 
@@ -47,5 +49,7 @@ class Confined:
             self._logged[part, key] = words
             if len(self._logged) > _REMEMBERED:
                 self._logged.popitem(last=False)
-            _LOG.error("this one failed; the others go on", part=part, key=key, exc_info=error)
+            # As text, without the values of variables: to write one of them out may be the same bug again.
+            trace = "".join(traceback.format_exception(error))[-_TRACE:]
+            _LOG.error("this one failed; the others go on", part=part, key=key, trace=trace)
         return kind

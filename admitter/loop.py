@@ -12,11 +12,13 @@ Not here: any rule (core), any message (services), any socket.
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import structlog
 
+from admitter import confined
 from admitter.core.book import Book
 from admitter.core.safeguard import Safeguard
 from admitter.model.gang import Gang, Member
@@ -278,6 +280,8 @@ class AdmissionLoop:
             return
         rejections = self._rejections(book.terms.term)
         book.decide(admitted, now, paused_by=self._safeguard.paused_by, rejections=rejections)
+        for key, error in book.failing.taken():
+            self._figures.confined.note(confined.ASK, key, error)
         view, self.believed = book.trust.bar(view), book.trust.bar(admitted)
         if book.estate.overtaken_by:
             self._take_new_term(book)
@@ -325,7 +329,8 @@ class AdmissionLoop:
             # Before its own Snapshot of this term a node may hold leases that nobody here has heard of.
             if state.snapshot_term == self.term and self._sent.get(node) != mine:
                 self._sent[node] = mine
-                self._feed.send_leases(node, LeaseSet(term=self.term, leases=mine))
+                send = functools.partial(self._feed.send_leases, node, LeaseSet(term=self.term, leases=mine))
+                self._figures.confined.attempt(confined.SLICE, node, send)
         # The feed has forgotten these, with what was sent to them: who comes back is told anew.
         for gone in self._sent.keys() - view.nodes.keys():
             del self._sent[gone]

@@ -14,15 +14,16 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from admitter.core import lifecycle, likely, offers, order, recover
+from admitter.core import failing, lifecycle, likely, offers, order, recover
 from admitter.core.answered import Answered
+from admitter.core.failing import Failing
 from admitter.core.hints import Likely
 from admitter.core.ledger import Ledger
 from admitter.core.readiness import Readiness
 from admitter.core.recover import Fate, Orphan
 from admitter.core.register import Register
 from admitter.model.decision import Explanation, Grant, Policy
-from admitter.model.gang import Member
+from admitter.model.gang import Gang, Member
 from admitter.model.lease import Lease
 from admitter.model.nodecapacity import ClusterView
 from admitter.model.promise import Rejection
@@ -49,6 +50,7 @@ class Book(Register):
         self._ledger = Ledger()
         self._memory = order.Memory()
         self._queue = QueueState()
+        self.failing = Failing()
         self._answered: Answered | None = None
         """The last question that the queue put: the same one gets the same answer."""
         self._lease_number = 0
@@ -102,17 +104,31 @@ class Book(Register):
         if self.estate.overtaken_by:
             # This term is no term: whoever owns the book renews it, and it listens before it grants.
             return
-        view = self._that_obey(view)
+        view = self.estate.obeying(view)
         claiming = self._claim(view, now)
         self._forget(view, now)
         self._recheck(view, now)
         for record in list(self.records.values()):
-            observed = lifecycle.observed(record, view, now)
-            if observed is not record:
-                self._keep(observed)
-                if observed.state is GangState.STARTED:
-                    self._note("started", observed, "admitter", "lifecycle", "every member has its devices")
+            try:
+                self._observe(record, view, now)
+            except Exception as error:  # noqa: BLE001 -- one gang's bug (failing.py)
+                self.failing.note(record.gang, error, now)
         self._serve(view, now, claiming, paused_by)
+
+    def _observe(self, record: GangRecord, view: ClusterView, now: float) -> None:
+        observed = lifecycle.observed(record, view, now)
+        if observed is not record:
+            self._keep(observed)
+            if observed.state is GangState.STARTED:
+                self._note("started", observed, "admitter", "lifecycle", "every member has its devices")
+
+    def _fail(self, gang: Gang, error: BaseException, now: float) -> None:
+        """Leave a gang out for a while, and what came to be remembered with it: it may be half of something."""
+        self.failing.note(gang, error, now)
+        self._memory = order.Memory()
+        record = self.records.get(gang.full_name)
+        if record is not None and record.state is GangState.WAITING:
+            self._refuse(record, failing.told(error))
 
     def _serve(self, view: ClusterView, now: float, claiming: frozenset[str], paused_by: str) -> None:
         """Answer the queue."""
@@ -132,7 +148,11 @@ class Book(Register):
             if is_same and self._answered is not None and self._answered.covers(asks, supply, held, now):
                 return
             self._heard_images = self._images.version
-            outcome = order.decide(asks, scene, self._policy, self._queue, self._memory)
+            asks, outcome = failing.decided(
+                asks,
+                lambda left: order.decide(left, scene, self._policy, self._queue, self._memory),
+                lambda gang, error: self._fail(gang, error, now),
+            )
             self._queue, answers = outcome.state, outcome.answers
             self._answered = Answered(asks=asks, supply=supply, holdings=held, again_at=outcome.again_at)
         else:
@@ -147,17 +167,15 @@ class Book(Register):
         is_held = is_gone = False
         for answer in answers:
             record = self.records[answer.gang.full_name]
-            match answer.answer:
-                case Grant() as grant:
-                    why = self._images.judge(record.gang, grant, now)
-                    if why is None:
-                        self._grant(record, grant, view, now)
-                    else:
-                        is_held = True
-                        is_gone |= why.reason is WaitReason.IMAGE_UNAVAILABLE
-                        self._refuse(record, why)
-                case Explanation() as why:
-                    self._refuse(record, why)
+            is_grant = isinstance(answer.answer, Grant)
+            try:
+                why = self._given(record, answer.answer, view, now)
+            except Exception as error:  # noqa: BLE001 -- one gang's bug (failing.py)
+                self._fail(record.gang, error, now)
+                continue
+            if why is not None:
+                self._refuse(record, why)
+                is_held, is_gone = is_held or is_grant, is_gone or why.reason is WaitReason.IMAGE_UNAVAILABLE
         if is_gone:
             # What was kept for it in this pass is for the others in the next one.
             self._answered = None
@@ -186,7 +204,18 @@ class Book(Register):
         asks += self.places.away(present, now)
         if not asks and self._queue.reservation is not None:
             self._queue = dataclasses.replace(self._queue, reservation=None)
-        return tuple(asks)
+        return tuple(ask for ask in asks if not self.failing.is_out(ask.gang, now))
+
+    def _given(
+        self, record: GangRecord, answer: Grant | Explanation, view: ClusterView, now: float
+    ) -> Explanation | None:
+        """Grant, or return why it waits: for a place or for its images."""
+        if isinstance(answer, Explanation):
+            return answer
+        why = self._images.judge(record.gang, answer, now)
+        if why is None:
+            self._grant(record, answer, view, now)
+        return why
 
     def _grant(self, record: GangRecord, grant: Grant, view: ClusterView, now: float) -> None:
         self._answered = None
@@ -213,13 +242,6 @@ class Book(Register):
         if all(state.snapshot_term == self.terms.term for state in view.nodes.values()):
             return view
         nodes = {name: state for name, state in view.nodes.items() if state.snapshot_term == self.terms.term}
-        return dataclasses.replace(view, nodes=nodes)
-
-    def _that_obey(self, view: ClusterView) -> ClusterView:
-        """Return the view without the nodes that obey a later term: they would hold nothing for us."""
-        if self.estate.is_obeyed:
-            return view
-        nodes = {name: state for name, state in view.nodes.items() if not self.estate.obeys_another(name)}
         return dataclasses.replace(view, nodes=nodes)
 
     def _claim(self, view: ClusterView, now: float) -> frozenset[str]:

@@ -8,6 +8,7 @@ not come back with a late report. A node is asked once a term: an agent that inv
 """
 
 import collections
+import dataclasses
 from collections.abc import Mapping, Set
 
 from admitter.core import recover
@@ -71,6 +72,13 @@ class Estate:
     def is_obeyed(self) -> bool:
         """True if no node's agent knows of a later term."""
         return not any(self._terms.values())
+
+    def obeying(self, view: ClusterView) -> ClusterView:
+        """Return the view without the nodes that obey a later term: they would hold nothing for us."""
+        if self.is_obeyed:
+            return view
+        nodes = {name: state for name, state in view.nodes.items() if not self.obeys_another(name)}
+        return dataclasses.replace(view, nodes=nodes)
 
     def obeys_another(self, node: str) -> bool:
         """Return whether the node's agent knows of a later term: it will do nothing that we say."""

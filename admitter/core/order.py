@@ -20,7 +20,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
-from admitter.core import admit, domains, explain, holdings, returns, shadow, signature
+from admitter.core import admit, domains, explain, failing, holdings, returns, shadow, signature
 from admitter.core.prospects import Prospects
 from admitter.core.returns import Future, Returns
 from admitter.core.starting import Starts
@@ -90,7 +90,7 @@ def decide(
     """Answer every gang of the queue, in order; what one that is away would get is kept from the others in this pass."""
     known = QueueState() if state is None else state
     turn = _Pass(scene, policy, _renewed(known, scene, policy), memory or Memory())
-    every = [(ask, turn.answer(ask)) for ask in queue(asks, policy, scene.now)]
+    every = list(failing.answered(queue(asks, policy, scene.now), turn.answer))
     answers = tuple(answer for ask, answer in every if not ask.is_away)
     after = dataclasses.replace(turn.state, reservation=turn.reservation)
     moments = [_again_at(asks, scene, policy, after), turn.goes_on_at]

@@ -94,6 +94,7 @@ class WaitReason(enum.StrEnum):
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     IMAGES_UNRESOLVED = "ImagesUnresolved"
     IMAGES_COLD = "ImagesCold"
+    INTERNAL_ERROR = "InternalError"
 
 
 class EndReason(enum.StrEnum):

@@ -16,6 +16,7 @@ from admitter.publish.capacity import CapacityBoard
 from admitter.publish.decisionlog import DecisionLog
 from admitter.publish.figures import Figures
 from muster.model.report import Verdict
+from muster.model.vocabulary import WaitReason
 from tests.admitter.clusters import GPU, NOW, TAKEN, a_gang, a_lease, a_node, a_view
 from tests.admitter.core.test_lastgood import a_resource_of
 from tests.feedworld import until
@@ -249,6 +250,40 @@ async def test_a_pass_that_fails_is_counted_and_the_next_one_is_taken():
         world.feed.content = good
         world.feed.show(("n1", 8))
         assert (await told(attachment, GangState.LEASED)).lease is not None
+
+
+class Poison(dict):
+    """What a pod asks for, where looking at it is a bug of ours."""
+
+    def items(self):
+        raise ZeroDivisionError("a bug")
+
+
+async def test_a_pass_goes_on_without_the_gang_that_it_fails_on_and_counts_it():
+    world = World(("n1", 8))
+    async with world.running():
+        bad = world.loop.open(a_gang(name="bad", requests=Poison(cpu=1)), "client")
+        good = world.loop.open(a_gang(name="good"), "client")
+        assert (await told(good, GangState.LEASED)).lease is not None
+        assert (await told(bad, GangState.WAITING)).why.reason is WaitReason.INTERNAL_ERROR
+    assert world.figures.confined.failures["ask"] == 1
+    assert world.figures.failed_passes == 0
+
+
+async def test_a_node_that_cannot_be_told_keeps_no_other_from_its_leases():
+    world = World(("n1", 8), ("n2", 8))
+    sent = world.feed.send_leases
+
+    def send(node, leases):
+        if node == "n1":
+            raise ValueError("out of range")
+        sent(node, leases)
+
+    world.feed.send_leases = send
+    world.loop.open(a_gang(count=2, gpus=8), "client")
+    world.loop.decide_once()
+    assert [node for node, _, units in world.feed.sent if units] == ["n2"]
+    assert world.figures.confined.failures["slice"]
 
 
 def fleet(*, bad, term=1):
