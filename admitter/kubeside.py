@@ -88,6 +88,7 @@ class KubeSide:
             agents=agents,
             serving_namespaces=frozenset(config.serving_namespaces),
             confined=self.confined,
+            policies=config.kubelet_policies,
         )
         self.rejections = Rejections(self.cluster, clock, config.quarantine_seconds)
         self.elector = Elector(

@@ -10,6 +10,7 @@ from typing import Any
 from admitter.imagesettings import ImageSettings
 from admitter.model.decision import NetworkLevel
 from admitter.model.gang import Level
+from admitter.model.nodefacts import TOPOLOGY_POLICIES, KubeletPolicies
 from admitter.model.promise import TrustPolicy
 from admitter.model.queue import QueuePolicy
 from muster import settings
@@ -19,6 +20,7 @@ from muster.settings import setting
 _LEVEL = re.compile(
     r"([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)=((?:[a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62})"
 )
+_LABEL = re.compile(r"(?:[a-z0-9][-a-z0-9.]{0,252}/)?[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
 _LIMIT = re.compile(r"([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?|\*)=(\d{1,9})")
 _MOST_LEVELS = 16
 """As many as Kueue's Topology has (topology.md section 4)."""
@@ -29,6 +31,10 @@ class QueueSettings(ImageSettings):
     network_levels: tuple[str, ...] = setting(
         (), text="levels above the NVLink clique, finest first: rack=topology.example.com/rack,zone=LABEL"
     )
+    topology_policy_label: str = setting(
+        "", text="label of a Node that says its kubelet's topologyManagerPolicy; none: no label does"
+    )
+    topology_policy: str = setting("", text="the same for Nodes without that label; none: not known")
     namespace_limits: tuple[str, ...] = setting(
         (), text="most whole GPUs that a namespace's gangs hold: team-a=64,*=8; * is every other one"
     )
@@ -61,6 +67,11 @@ class QueueSettings(ImageSettings):
     def trust_policy(self) -> TrustPolicy:
         """When a node is believed again after a broken promise."""
         return TrustPolicy(quarantine_seconds=self.quarantine_seconds)
+
+    @property
+    def kubelet_policies(self) -> KubeletPolicies:
+        """What the kubelets' Topology Managers refuse."""
+        return KubeletPolicies(label=self.topology_policy_label, otherwise=self.topology_policy)
 
     @property
     def levels(self) -> tuple[NetworkLevel, ...]:
@@ -103,4 +114,13 @@ def _limits(config: Any) -> str:
     return "\n".join(f"--namespace-limits: {problem}" for problem in problems)
 
 
-CHECKS: tuple[settings.Check, ...] = (_levels, _limits)
+def _topology(config: Any) -> str:
+    wrong = []
+    if config.topology_policy_label and not _LABEL.fullmatch(config.topology_policy_label):
+        wrong.append(f"--topology-policy-label: {config.topology_policy_label!r} is no label's key")
+    if config.topology_policy and config.topology_policy not in TOPOLOGY_POLICIES:
+        wrong.append(f"--topology-policy: {config.topology_policy!r} is none of {', '.join(TOPOLOGY_POLICIES)}")
+    return "\n".join(wrong)
+
+
+CHECKS: tuple[settings.Check, ...] = (_levels, _limits, _topology)

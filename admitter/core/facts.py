@@ -10,11 +10,13 @@ Not here: what a node's devices can serve, which only its agent knows.
 from collections.abc import Iterable
 
 from admitter.model.cluster import KubeNode, KubePod
-from admitter.model.nodefacts import POD_SLOTS, BoundPod, NodeFacts
+from admitter.model.nodefacts import POD_SLOTS, BoundPod, KubeletPolicies, NodeFacts
 from muster.model import codec
 
+NO_POLICIES = KubeletPolicies()
 
-def of_node(node: KubeNode, pods: Iterable[KubePod], *, topology_policy: str = "") -> NodeFacts:
+
+def of_node(node: KubeNode, pods: Iterable[KubePod], policies: KubeletPolicies = NO_POLICIES) -> NodeFacts:
     """Return the facts of one node; `pods` are those bound to it."""
     holding = [pod for pod in pods if not pod.is_finished]
     requested = {POD_SLOTS: len(holding)}
@@ -29,5 +31,5 @@ def of_node(node: KubeNode, pods: Iterable[KubePod], *, topology_policy: str = "
         allocatable=node.allocatable,
         requested=codec.freeze(requested),
         counted=codec.freeze({pod.uid: BoundPod(namespace=pod.namespace, requests=pod.requests) for pod in holding}),
-        topology_policy=topology_policy,
+        topology_policy=policies.of(node.object.labels),
     )

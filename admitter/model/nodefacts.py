@@ -24,6 +24,29 @@ class BoundPod:
     requests: Mapping[str, int] = codec.mapping()
 
 
+TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
+"""What the kubelet's `topologyManagerPolicy` may be."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletPolicies:
+    """Where the Topology Manager policies of the kubelets are known from: neither Node nor agent says it by itself."""
+
+    label: str = ""
+    """Of a Node, by whoever configures its kubelet; empty: there is none."""
+    otherwise: str = ""
+    """Of a Node without that label; empty: not known."""
+
+    def of(self, labels: Mapping[str, str]) -> str:
+        """Return the policy of a node; empty: not known.
+
+        >>> KubeletPolicies(label="pool/numa", otherwise="none").of({"pool/numa": "restricted"})
+        'restricted'
+        """
+        policy = labels.get(self.label, self.otherwise) if self.label else self.otherwise
+        return policy if policy in TOPOLOGY_POLICIES else ""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     labels: Mapping[str, str] = codec.mapping()

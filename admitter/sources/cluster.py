@@ -25,7 +25,7 @@ from admitter import confined as confining
 from admitter.confined import Confined
 from admitter.core import facts, gpuconfig, slices
 from admitter.model.cluster import KubeNode, KubePod, KubeSlice, Listener
-from admitter.model.nodefacts import NodeFacts
+from admitter.model.nodefacts import KubeletPolicies, NodeFacts
 from admitter.sources import slim, slimpod
 from admitter.sources.apiclient import Api
 from admitter.sources.configmaps import ConfigMaps
@@ -63,8 +63,10 @@ class ClusterWatch:
         agents: Callable[[], Set[str]],
         serving_namespaces: Collection[str] = (),
         confined: Confined | None = None,
+        policies: KubeletPolicies = facts.NO_POLICIES,
     ) -> None:
         """`agents` are the nodes whose agents listen: only their slices are made."""
+        self._policies = policies
         self._clock = clock
         self._agents = agents
         self._confined = confined or Confined()
@@ -145,7 +147,7 @@ class ClusterWatch:
                 if node is None:
                     fresh.pop(name, None)
                 else:
-                    fresh[name] = facts.of_node(node, self._store.on(name))
+                    fresh[name] = facts.of_node(node, self._store.on(name), self._policies)
             self._facts, self._facts_due = types.MappingProxyType(fresh), set()
         return self._facts
 

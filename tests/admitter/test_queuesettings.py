@@ -6,6 +6,7 @@ import pytest
 
 from admitter import config
 from admitter.model.decision import NetworkLevel
+from admitter.model.nodefacts import KubeletPolicies
 from hack import pki
 from muster import settings
 
@@ -51,3 +52,15 @@ def test_every_problem_is_named(files):
     text = "\n".join(caught.value.problems)
     for part in ("'rack' is not NAME=LABEL", "'node' is taken", "'a' is taken", "'team-a=many'", "'b' comes twice"):
         assert part in text
+
+
+def test_what_the_kubelets_refuse_is_a_setting_and_a_wrong_one_is_named(files):
+    settled = config.from_flags(files | {"topology_policy_label": "pool/numa", "topology_policy": "restricted"}, {})
+    assert settled.kubelet_policies == KubeletPolicies(label="pool/numa", otherwise="restricted")
+    assert config.from_flags(files, {}).kubelet_policies == KubeletPolicies()
+    with pytest.raises(settings.InvalidSettings) as caught:
+        config.from_flags(files | {"topology_policy_label": "a b", "topology_policy": "strict"}, {})
+    assert [problem.split(":")[0] for problem in "\n".join(caught.value.problems).split("\n")] == [
+        "--topology-policy-label",
+        "--topology-policy",
+    ]

@@ -42,6 +42,7 @@ def liar(client):
 async def test_what_would_have_been_done_is_counted_and_nothing_is_written(town, client, liar, tmp_path):
     log = tmp_path / "decisions.jsonl"
     settings = {"observe": (town.namespace,), "decision_log": log, "lease_seconds": 15.0, "node_conditions": True}
+    settings |= {"topology_policy": "restricted"}
 
     def kinds(gang):
         lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -55,6 +56,7 @@ async def test_what_would_have_been_done_is_counted_and_nothing_is_written(town,
     ):
         await its_agent.say(0)
         await until(lambda: len(admitter._loop.believed.nodes) == len(NODES), "every agent")
+        assert {each.topology_policy for each in admitter._loop.believed.facts.values()} == {"restricted"}
         # The scheduler believes in four nodes, and the agents in three.
         create_job(town, "all", 4, a_template(8, gates=()))
         await until(lambda: "failure-foreseen" in kinds("job.all"), "a gang that does not fit, and fails")

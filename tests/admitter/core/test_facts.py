@@ -1,8 +1,12 @@
 """What a place on a node depends on, from the API server's values."""
 
+import dataclasses
+
+import pytest
+
 from admitter.core import facts
 from admitter.model.cluster import KubeNode, KubePod
-from admitter.model.nodefacts import Claim
+from admitter.model.nodefacts import TOPOLOGY_POLICIES, Claim, KubeletPolicies
 from muster.model import kube
 
 
@@ -35,3 +39,24 @@ def test_a_claim_is_outstanding_until_the_node_counts_its_pod():
     found = facts.of_node(a_kube_node(), [a_pod("a"), a_pod("stranger")])
     assert Claim(pods=3, pod_uids=("a", "b")).outstanding(found) == 2
     assert Claim(pods=1, pod_uids=("a",)).outstanding(found) == 0
+
+
+BY_LABEL = KubeletPolicies(label="zone", otherwise="restricted")
+
+
+@pytest.mark.parametrize(
+    ("policies", "zone", "expected"),
+    [
+        (KubeletPolicies(), "restricted", ""),
+        *((BY_LABEL, policy, policy) for policy in TOPOLOGY_POLICIES),
+        (BY_LABEL, "z1", ""),
+        (BY_LABEL, "", ""),
+        (KubeletPolicies(otherwise="restricted"), "none", "restricted"),
+        (KubeletPolicies(label="pool", otherwise="restricted"), "none", "restricted"),
+        (KubeletPolicies(label="pool"), "none", ""),
+    ],
+)
+def test_a_kubelets_topology_policy_is_its_nodes_label_or_else_what_is_said_of_all(policies, zone, expected):
+    node = a_kube_node()
+    node = dataclasses.replace(node, object=dataclasses.replace(node.object, labels={"zone": zone}))
+    assert facts.of_node(node, [], policies).topology_policy == expected
