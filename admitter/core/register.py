@@ -50,6 +50,9 @@ class Register:
         `asked_at` is when the gang could first have asked, where its client knows: an earlier leader may have seen it.
         """
         known = self.records.get(gang.full_name)
+        if known is not None and known.owner != owner and known.state is GangState.ENDED:
+            # Over for its client, and nothing to anybody else: the name is free at once.
+            known = None
         if known is not None:
             if known.owner != owner:
                 raise Conflict(None, f"{gang.full_name} belongs to another client")

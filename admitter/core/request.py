@@ -32,6 +32,9 @@ MAX_IMAGES = 32
 MAX_UNITS_PER_POD = 4096
 """Far above any node; keeps sums within the wire's int64."""
 
+MAX_RUNTIME_SECONDS = 365 * 86_400
+"""Further off nothing is planned, and what is said of the queue fits in a message."""
+
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _RESOURCE = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -119,6 +122,8 @@ def _podset(
         runtime = message.max_runtime.seconds + message.max_runtime.nanos / 1e9
         if runtime <= 0:
             problems.append(f"{path}.max_runtime: {runtime:g} s is not above 0")
+        elif runtime > MAX_RUNTIME_SECONDS:
+            problems.append(f"{path}.max_runtime: {runtime:g} s is more than a year ({MAX_RUNTIME_SECONDS} s)")
     content = _content(problems, path, message)
     if len(problems) > known or request is None or pod_class is None:
         return None

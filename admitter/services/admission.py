@@ -64,6 +64,9 @@ class AdmissionService(admission_pb2_grpc.AdmissionServiceServicer):
         user = await self._door.client(context)
         gang = await self._read_open(requests, context)
         await self._door.require(context, user, "create", identity.GANGS, gang.namespace)
+        if gang.priority > 0:
+            # Pods have theirs from a PriorityClass, which an administrator made.
+            await self._door.require(context, user, "prioritize", identity.GANGS, gang.namespace)
         try:
             attachment = self._desk.open(gang, user.owner)
         except NotLeading as elsewhere:

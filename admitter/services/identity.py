@@ -8,6 +8,7 @@ What a call needs, as RBAC rules name it (API group `muster.dev`, which nobody h
 | call | verb and resource | where |
 |---|---|---|
 | Admit | `create` `gangs` | the gang's namespace |
+| Admit with a priority above 0 | `prioritize` `gangs` as well | the gang's namespace |
 | Why | `get` `gangs` | the gang's namespace |
 | Status: its gangs | `list` `gangs` | each gang's namespace; the others are counted, not shown |
 | Status: its nodes, WatchCapacity | `list`, `watch` `capacities` | the whole cluster |

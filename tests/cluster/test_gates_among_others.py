@@ -256,6 +256,7 @@ async def test_a_gang_on_a_name_that_is_taken_is_told_so_and_has_it_once_it_is_f
         assert len(held(town, "twice")) == 1
         admitter._loop.end(attachment, "done")
         admitter._loop.close(attachment)
+        await until(lambda: len(running(town, "twice")) == 1, "the gang under its name")
 
 
 @pytest.fixture

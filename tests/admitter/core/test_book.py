@@ -81,6 +81,20 @@ def test_an_ended_gang_can_be_asked_about_and_asked_for_again():
     assert book.records == {}
 
 
+@pytest.mark.parametrize("request_id", ["r1", "r2"], ids=["the same request", "another request"])
+def test_the_name_of_a_gang_that_is_over_is_anybodys(request_id):
+    book = a_book()
+    book.open(a_gang(), "client", NOW)
+    book.decide(a_view(("n1", 2)), NOW)
+    book.end(KEY, "", NOW)
+    record = book.open(a_gang(request_id=request_id, count=2), "another", NOW)
+    assert (record.state, record.owner) == (GangState.WAITING, "another")
+    book.decide(a_view(("n1", 2)), NOW)
+    assert sum(lease.units for lease in book.leases()["n1"]) == 2
+    with pytest.raises(Conflict):
+        book.open(a_gang(), "client", NOW)
+
+
 def test_a_bad_node_sends_an_unborn_gang_back_and_it_is_placed_elsewhere():
     book = a_book()
     book.open(a_gang(gpus=8), "client", NOW)

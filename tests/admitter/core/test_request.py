@@ -81,6 +81,16 @@ def test_podsets_are_bounded(podsets):
         request.gang(an_open(*podsets))
 
 
+@pytest.mark.parametrize(("seconds", "is_refused"), [(31_536_000, False), (31_536_001, True), (2**63 - 1, True)])
+def test_what_runs_for_more_than_a_year_is_no_plan(seconds, is_refused):
+    asked = an_open(pb.Podset(count=1, gpus=1, max_runtime=duration_pb2.Duration(seconds=seconds)))
+    if is_refused:
+        with pytest.raises(request.InvalidRequest, match=r"open\.podsets\[0\]\.max_runtime: .* is more than a year"):
+            request.gang(asked)
+    else:
+        assert request.gang(asked).podsets[0].max_runtime_seconds == seconds
+
+
 def test_two_podsets_have_two_names():
     with pytest.raises(request.InvalidRequest, match=r"open\.podsets\[1\]\.name: 'main' is used before"):
         request.gang(an_open(pb.Podset(count=1, gpus=1), pb.Podset(name="main", count=1, gpus=1)))
