@@ -8,6 +8,7 @@ from lightkube.resources import batch_v1
 from lightkube.resources import core_v1 as core
 from lightkube.types import PatchType
 
+from admitter.publish import podissuer
 from muster.model import labels
 from tests.admitter.kubegangs import GATE, a_template, create_gang, create_job, gated, held, pods, running
 from tests.admitter.kubetown import KubeTown, until
@@ -76,6 +77,11 @@ def is_anew(town, prefix, seen):
     return bool({pod.metadata.uid for pod in pods(town, prefix)} - seen)
 
 
+def set_finalizers(town, name, finalizers):
+    body = {"metadata": {"finalizers": finalizers}}
+    town.kube.patch(core.Pod, name, body, namespace=town.namespace, patch_type=PatchType.MERGE)
+
+
 async def test_a_job_without_retries_survives_ten_replans(town, client, scheduler):
     """A scheduler that binds nothing: the Job is suspended and resumed each time, and never fails."""
     async with gated(town, client, bind_patience_seconds=1.0, strike_seconds=0.1):
@@ -106,6 +112,26 @@ async def test_a_bare_gang_that_is_not_bound_is_made_anew(town, client, schedule
         await until(are_anew, "pods with the same names and other UIDs")
         scheduler.resume()
         await until(lambda: len(running(town, "bare")) == 2, "the gang")
+
+
+async def test_bare_pods_that_do_not_go_hold_up_no_other_gang(town, client, scheduler, monkeypatch):
+    """As many of them as requests may be on their way; each has somebody's finalizer, and goes only when that is gone."""
+    monkeypatch.setattr(podissuer, "AT_ONCE", 2)
+    async with gated(town, client, bind_patience_seconds=5.0, strike_seconds=0.1):
+        scheduler.suspend()
+        create_gang(town, "stuck", 2)
+        before = {pod.metadata.uid for pod in pods(town, "stuck")}
+        for name in ("stuck-0", "stuck-1"):
+            set_finalizers(town, name, ["example.com/slow"])
+        await until(lambda: all(pod.metadata.deletionTimestamp for pod in pods(town, "stuck")), "both to be sent back")
+        scheduler.resume()
+        create_gang(town, "other", 2)
+        await until(lambda: len(running(town, "other")) == 2, "a gang of somebody else")
+        assert {pod.metadata.uid for pod in pods(town, "stuck")} == before
+        for name in ("stuck-0", "stuck-1"):
+            set_finalizers(town, name, None)
+        await until(lambda: len(running(town, "stuck")) == 2, "the pods made anew")
+        assert not before & {pod.metadata.uid for pod in pods(town, "stuck")}
 
 
 async def test_a_new_leader_goes_on_where_the_old_one_stopped(town, client):
