@@ -127,7 +127,7 @@ cluster-status: venv ## Say which parts work; exit status 1 if one does not
 
 .PHONY: test-cluster
 test-cluster: venv ## Only the tests on real programs; builds them first
-	@$(BIN)/python -m hack.teststages --only real -- $(ARGS)
+	@$(BIN)/python -m hack.teststages --only real --only images -- $(ARGS)
 
 .PHONY: test-older
 test-older: venv ## The tests of tests/cluster on Kubernetes 1.35 with the containerd 1.6 of Debian

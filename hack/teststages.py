@@ -2,10 +2,11 @@
 
 In: arguments for pytest. Out: exit status 0 if every stage that had a test passed; 5, as pytest, if none had one.
 
-Invariant: a test belongs to one stage, by its markers: `e2e`, `real`, or neither. All stages run, whatever the ones
-before them said.
+Invariant: a test belongs to one stage, by its markers: `e2e`, `real`, `real` and `shares`, or none. All stages run, whatever the
+ones before them said.
 
-Why stages: unit tests share the cores; the others start whole programs that keep their own time, and run alone.
+Why stages: unit tests share the cores, and so do those with a containerd of their own; the others start whole programs that keep
+their own time, and run alone.
 Why `-o testpaths`: pytest takes those only where no path was given, so that `ARGS=path` narrows every stage.
 
 Not here: what real programs a test needs and how they get here (hack/cluster/machine.py, tests/suites.py).
@@ -32,6 +33,8 @@ class Stage:
     name: str
     marks: str
     options: tuple[str, ...] = ()
+    is_spread: bool = False
+    """Its tests share the cores."""
 
 
 STAGES = (
@@ -39,15 +42,17 @@ STAGES = (
         name="unit",
         marks="not e2e and not real",
         options=("--doctest-modules", "--ignore=muster/pb", "-o", "testpaths=tests agent admitter muster hack"),
+        is_spread=True,
     ),
-    Stage(name="real", marks="real and not e2e"),
+    Stage(name="real", marks="real and not shares and not e2e"),
+    Stage(name="images", marks="real and shares and not e2e", is_spread=True),
     Stage(name="e2e", marks="e2e"),
 )
 
 
 def command(stage: Stage, workers: str, arguments: list[str]) -> list[str]:
-    """Return the pytest command of a stage; only unit tests share the machine."""
-    spread = ["-n", workers, "--dist", "loadfile"] if stage.name == "unit" else []
+    """Return the pytest command of a stage."""
+    spread = ["-n", workers, "--dist", "loadfile"] if stage.is_spread else []
     return [sys.executable, "-m", "pytest", *spread, "-m", stage.marks, *stage.options, *arguments]
 
 

@@ -17,12 +17,13 @@ from collections.abc import Iterable
 from hack.cluster import assets, build, versions
 
 DEBIAN = {
+    "debian:containerd": "containerd",
     "docker-registry": "docker-registry",
     "promtool": "prometheus",
     "runc": "runc",
     "skopeo": "skopeo",
 }
-"""Program -> Debian package that brings it."""
+"""Program -> Debian package that brings it. With `debian:` before it, it is another one than the one of versions.py."""
 ROOT = "root"
 """The right to make mount and PID namespaces; a container engine may keep it from root."""
 
@@ -40,12 +41,16 @@ def reason_missing(names: Iterable[str], line: str) -> str:
     missing = [program.name for program in built if assets.find(program) is None]
     reasons = [assets.reason_missing(built) or f"not built: {', '.join(missing)}; make test builds"] if missing else []
     reasons += [
-        f"no {name}; on Debian: apt-get install {DEBIAN[name]}"
+        f"no {_program(name)}; on Debian: apt-get install {DEBIAN[name]}"
         for name in wanted
-        if name in DEBIAN and assets.find_installed(name) is None
+        if name in DEBIAN and assets.find_installed(_program(name)) is None
     ]
     reasons += [_reason_no_root()] if ROOT in wanted else []
     return "; ".join(filter(None, reasons))
+
+
+def _program(name: str) -> str:
+    return name.removeprefix("debian:")
 
 
 def _reason_no_root() -> str:
@@ -59,7 +64,7 @@ def provide(names: Iterable[str], line: str, *, installs: bool) -> None:
     """Build what can be built; where `installs`, install the packages that are missing."""
     wanted = sorted(set(names))
     known = versions.programs(line)
-    packages = {DEBIAN[name] for name in wanted if name in DEBIAN and assets.find_installed(name) is None}
+    packages = {DEBIAN[name] for name in wanted if name in DEBIAN and assets.find_installed(_program(name)) is None}
     if packages and installs and shutil.which("apt-get"):
         _install(sorted(packages))
     programs = [known[name] for name in wanted if name in known]

@@ -21,6 +21,10 @@ def test_story(): assert True
 def test_program(): assert True
 
 @pytest.mark.real
+@pytest.mark.shares
+def test_beside(): assert True
+
+@pytest.mark.real
 @pytest.mark.e2e
 def test_both(): assert True
 """
@@ -28,7 +32,7 @@ def test_both(): assert True
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    markers = "e2e: whole programs\n  real: others' programs"
+    markers = "e2e: whole programs\n  real: others' programs\n  shares: beside others"
     (tmp_path / "pytest.ini").write_text(f"[pytest]\nmarkers =\n  {markers}\naddopts = -p no:cacheprovider\n")
     for name in ("tests", "other"):
         (tmp_path / name).mkdir()
@@ -45,7 +49,13 @@ def ran(stage, *arguments):
 
 
 @pytest.mark.parametrize(
-    ("stage", "tests"), [("unit", {"test_plain"}), ("real", {"test_program"}), ("e2e", {"test_story", "test_both"})]
+    ("stage", "tests"),
+    [
+        ("unit", {"test_plain"}),
+        ("real", {"test_program"}),
+        ("images", {"test_beside"}),
+        ("e2e", {"test_story", "test_both"}),
+    ],
 )
 def test_a_test_runs_in_one_stage(folder, stage, tests):
     assert ran(stage, "tests/test_it.py") == tests
@@ -85,4 +95,4 @@ def test_the_help_names_the_stages():
     done = subprocess.run(
         [sys.executable, "-m", "hack.teststages", "--help"], check=False, text=True, capture_output=True, timeout=60
     )
-    assert "{unit,real,e2e}" in done.stdout
+    assert "{unit,real,images,e2e}" in done.stdout

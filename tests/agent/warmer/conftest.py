@@ -1,6 +1,6 @@
 """Real containerd, a real registry, and a proxy between them that misbehaves on order.
 
-`runtime` is Debian's containerd and, where hack/cluster has built it, containerd 2 as well; each test gets its own folder.
+`runtime` is Debian's containerd and the containerd 2 that hack/cluster builds; each test gets its own folder.
 """
 
 import asyncio
@@ -18,24 +18,34 @@ from agent.model.warm import Mode, Wanted
 from agent.warmer import command
 from agent.warmer.client import Client
 from agent.warmer.config import WarmerConfig
-from hack.images import oci, process, proxy, registry
+from hack.images import oci, proxy, registry
 from hack.images import runtime as runtimes
 
 LAYER_BYTES = 8 * oci.MIB
 """Unpacked; half of it compressed."""
 WAIT_SECONDS = 60.0
+FOLDER = pathlib.Path(__file__).parent
 
 
-def _binaries():
-    built = runtimes.built()
-    return ["debian", *(["built"] if built is not None else [])]
+NEEDS = {
+    "debian": ("debian:containerd", "root"),
+    "built": ("containerd", "containerd-shim-runc-v2", "ctr", "root"),
+}
+"""Which containerd -> what it takes (hack/cluster/machine.py)."""
+REGISTRIES = {"origin", "guarded"}
 
 
-def _need(make):
-    try:
-        return make()
-    except process.Missing as error:
-        pytest.skip(str(error))
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Name what a test needs by the fixtures that it asks for. Those that name it themselves also want to be alone."""
+    for item in items:
+        if FOLDER not in item.path.parents or item.get_closest_marker("real"):
+            continue
+        binary = item.callspec.params.get("runtime") if hasattr(item, "callspec") else None
+        needs = (*NEEDS.get(binary, ()), *["docker-registry"] * bool(REGISTRIES & set(item.fixturenames)))
+        if needs:
+            item.add_marker(pytest.mark.real(*needs))
+            item.add_marker(pytest.mark.shares)
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +57,7 @@ def content():
 @pytest.fixture(scope="session")
 def origin(tmp_path_factory, content):
     """Return an open registry that holds ml/cuda:v1."""
-    found = _need(lambda: registry.Registry(tmp_path_factory.mktemp("registry")))
+    found = registry.Registry(tmp_path_factory.mktemp("registry"))
     found.start()
     oci.push(found.address, "ml/cuda", ["v1"], content)
     yield found
@@ -57,7 +67,7 @@ def origin(tmp_path_factory, content):
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory, content):
     """Return a registry behind a password that holds ml/private:v1."""
-    found = _need(lambda: registry.Registry(tmp_path_factory.mktemp("guarded"), with_password=True))
+    found = registry.Registry(tmp_path_factory.mktemp("guarded"), with_password=True)
     found.start()
     oci.push(found.address, "ml/private", ["v1"], content, found.credentials)
     yield found
@@ -73,12 +83,10 @@ def faulty(origin):
     made.stop()
 
 
-@pytest.fixture(params=_binaries())
+@pytest.fixture(params=list(NEEDS))
 def runtime(request, tmp_path):
     """Return a containerd, started."""
-    if os.geteuid() != 0:
-        pytest.skip("no root: containerd cannot unpack")
-    binary = _need(runtimes.debian) if request.param == "debian" else runtimes.built()
+    binary = runtimes.debian() if request.param == "debian" else runtimes.built()
     made = runtimes.Containerd(tmp_path / "c", binary)
     made.start()
     yield made
