@@ -27,8 +27,16 @@ from muster.model.reading import Known
 from muster.model.vocabulary import WaitReason
 
 EVERY = "*"
-_STAYS = frozenset({WaitReason.NAMESPACE_LIMIT, WaitReason.IMAGE_UNAVAILABLE, WaitReason.BREAKER_HOLDING})
-"""Why a gang waits that sight would not cure: its own, or (`--breaker pause`) the operator's word."""
+_STAYS = frozenset(
+    {
+        WaitReason.NAMESPACE_LIMIT,
+        WaitReason.IMAGE_UNAVAILABLE,
+        WaitReason.BREAKER_HOLDING,
+        WaitReason.NEW_TERM,
+    }
+)
+"""Why a gang waits that sight would not cure: its own, the operator's word (`--breaker pause`), or a term that still listens
+to the agents, which dial it one after the other."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,8 @@
 import dataclasses
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from admitter.core import deadlines, failopen, gates, groups
 from admitter.core.deadlines import Maker
@@ -165,3 +167,88 @@ def test_no_clock_is_stopped_while_its_queue_lets_go_and_what_was_stopped_goes_o
     hold = dataclasses.replace(hold, paused=None)
     assert Pause in kinds(a_step(pods, record, hold, SEES, deadline=running_out)[1])
     assert Pause not in kinds(a_step(pods, record, hold, WAITS, deadline=running_out)[1])
+
+
+ACTS = st.lists(
+    st.one_of(
+        st.sampled_from(["look", "leader", "answer", "lease", "replaced"]),
+        st.tuples(st.sampled_from([CLOSED, SEES, WAITS, GOES])),
+        st.sets(st.integers(0, 2), min_size=1),
+    ),
+    max_size=30,
+)
+
+
+class World:
+    """Three pods of a Job, requests that land late or never, leaders that come and go."""
+
+    job = a_job(parallelism=3, completions=3)
+
+    def __init__(self):
+        self.pods = [a_job_pod(index) for index in range(3)]
+        self.hold, self.record, self.permit = Hold(), None, SEES
+        self.sent, self.let_go, self.made = {}, [], 3
+
+    def look(self):
+        workloads = Workloads(jobs={self.job.uid: self.job})
+        known = {"t1-1": self.record.gang.request_id} if self.record is not None and self.record.lease else {}
+        scene = a_scene(self.pods, self.record, workloads=workloads, request_of=known)
+        self.hold, intents = failopen.step(scene, self.hold, POLICY, self.permit)
+        for intent in intents:
+            match intent:
+                case Open(gang=gang):
+                    self.record = a_record(gang)
+                case Withdraw():
+                    self.record = None
+                case Release(uid=uid):
+                    self.sent[uid] = intent
+                case LetGo():
+                    self.let_go.append(frozenset(pod.uid for pod in self.pods))
+        return kinds(intents)
+
+    def lands(self, places):
+        """The patches of these pods go through, if they were sent."""
+        for place in places:
+            release = self.sent.pop(self.pods[place].uid, None)
+            if release is not None and self.pods[place].gates:
+                marks = {labels.UNVERIFIED.full: release.unverified} if release.unverified else {}
+                marks |= {labels.LEASE.full: release.lease_id} if release.lease_id else {}
+                self.pods[place] = dataclasses.replace(self.pods[place], gates=(), annotations=marks)
+
+    def does(self, act):
+        match act:
+            case "leader":
+                self.hold, self.record, self.sent = Hold(), None, {}
+            case "answer" if self.record is not None and self.record.lease is None:
+                self.record = dataclasses.replace(self.record, why=WHY)
+            case "lease" if self.record is not None and self.record.lease is None and self.record.gang.pods == 3:
+                self.record = a_record(self.record.gang, nodes=("n1", "n2", "n3"))
+            case "replaced":
+                old, self.made = self.pods[2], self.made + 1
+                self.pods[2] = dataclasses.replace(a_job_pod(2), uid=f"made-{self.made}", name=old.name)
+            case (Permit() as permit,):
+                self.permit = permit
+            case set() as places:
+                self.lands(places)
+
+
+@settings(max_examples=300)
+@given(ACTS)
+def test_whatever_comes_between_a_gang_goes_once_and_whole(acts):
+    world = World()
+    for act in acts:
+        world.does(act)
+        gone = {pod.uid for pod in world.pods if labels.UNVERIFIED.full in pod.annotations}
+        asked = world.look()
+        same = [uids for uids in world.let_go if uids == frozenset(pod.uid for pod in world.pods)]
+        assert len(same) <= 1 or "leader" in acts
+        if gone and same:
+            assert Open not in asked, "half of it holds what it got"
+            assert not world.record
+    # Whatever was begun is finished, as long as its queue fails open and its pods are the same.
+    if world.let_go and world.let_go[-1] == frozenset(pod.uid for pod in world.pods) and world.hold.unverified:
+        world.permit = SEES
+        world.look()
+        world.lands({0, 1, 2})
+        assert not any(pod.gates for pod in world.pods)
+    assert not any({labels.UNVERIFIED.full, labels.LEASE.full} <= pod.annotations.keys() for pod in world.pods)

@@ -100,10 +100,11 @@ def test_a_new_term_has_seen_nothing_yet_and_waits_as_long():
         a_wait(reason=WaitReason.NAMESPACE_LIMIT),
         a_wait(reason=WaitReason.IMAGE_UNAVAILABLE),
         a_wait(reason=WaitReason.BREAKER_HOLDING),
+        a_wait(reason=WaitReason.NEW_TERM),
         a_record_of(a_wait(), why=None),
         a_record_of(a_wait(), state=GangState.ENDED),
     ],
-    ids=["queue-fails-closed", "limit", "image", "breaker-pauses", "not-answered-yet", "ended"],
+    ids=["queue-fails-closed", "limit", "image", "breaker-pauses", "term-listens", "not-answered-yet", "ended"],
 )
 def test_what_sight_would_not_cure_stays(record):
     fleet = Fleet()
