@@ -126,6 +126,7 @@ class Ecc:
     aggregate_corrected: Reading[int] = NOT_COLLECTED
     aggregate_uncorrected: Reading[int] = NOT_COLLECTED
     sram_uncorrected: Reading[int] = NOT_COLLECTED
+    """Since the last reset, like the other volatile ones: the board's own count would never end."""
     sram_threshold_exceeded: Reading[bool] = NOT_COLLECTED
 
 

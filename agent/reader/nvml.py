@@ -188,10 +188,10 @@ def ecc_errors(device: Handle, *, uncorrected: bool, aggregate: bool) -> int:
 
 
 def sram_errors(device: Handle) -> tuple[int, bool]:
-    """Return (aggregate uncorrectable SRAM errors, whether their threshold is exceeded)."""
+    """Return (uncorrectable SRAM errors since the last reset, whether the threshold over the board's life is exceeded)."""
     status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
     _ask(pynvml.nvmlDeviceGetSramEccErrorStatus, device, ctypes.byref(status))
-    return int(status.aggregateUncParity) + int(status.aggregateUncSecDed), bool(status.bThresholdExceeded)
+    return int(status.volatileUncParity) + int(status.volatileUncSecDed), bool(status.bThresholdExceeded)
 
 
 def remapped_rows(device: Handle) -> tuple[int, int, bool, bool]:

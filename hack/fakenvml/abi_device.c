@@ -140,11 +140,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEcc
     if (code) return code;
     if (!status) return abi_end(CODE_INVALID_ARGUMENT);
     if (status->version != TAG(nvmlEccSramErrorStatus_t, 1u)) return abi_end(CODE_VERSION_MISMATCH);
-    if (call.gpu->sram_uncorrected == ABSENT || call.gpu->sram_threshold == ABSENT) return abi_end(CODE_NOT_SUPPORTED);
+    if (call.gpu->sram_uncorrected == ABSENT || call.gpu->sram_volatile == ABSENT || call.gpu->sram_threshold == ABSENT)
+        return abi_end(CODE_NOT_SUPPORTED);
     unsigned version = status->version;
     memset(status, 0, sizeof *status);
     status->version = version;
     status->aggregateUncSecDed = (unsigned long long)call.gpu->sram_uncorrected;
+    status->volatileUncParity = (unsigned long long)call.gpu->sram_volatile;
     status->bThresholdExceeded = (unsigned)call.gpu->sram_threshold;
     return abi_end(CODE_OK);
 }

@@ -39,7 +39,7 @@ static const Key GPU_KEYS[] = {
     O(Gpu, remap_uncorrectable, 0, U32), O(Gpu, remap_pending, 0, 1), O(Gpu, remap_failed, 0, 1),
     O(Gpu, retired_pending, 0, 1), O(Gpu, ecc_volatile_corrected, 0, MAX), O(Gpu, ecc_volatile_uncorrected, 0, MAX),
     O(Gpu, ecc_aggregate_corrected, 0, MAX), O(Gpu, ecc_aggregate_uncorrected, 0, MAX),
-    O(Gpu, sram_uncorrected, 0, MAX), O(Gpu, sram_threshold, 0, 1), N(Gpu, fabric_version, 0, 3),
+    O(Gpu, sram_uncorrected, 0, MAX), O(Gpu, sram_volatile, 0, MAX), O(Gpu, sram_threshold, 0, 1), N(Gpu, fabric_version, 0, 3),
     O(Gpu, fabric_state, 0, 3), N(Gpu, fabric_status, 0, 999), N(Gpu, fabric_clique, 0, U32),
     N(Gpu, fabric_mask, 0, U32), N(Gpu, fabric_summary, 0, 3), N(Gpu, nvlinks, 0, MAX_LINKS),
     N(Gpu, nvlink_mbps, 0, U32), N(Gpu, numa_node, -1, 1023), O(Gpu, clocks, 0, MAX),

@@ -133,7 +133,7 @@ def _t4(node: str) -> State:
             uuid=_uuid("t4", node, index), name="Tesla T4", pci=f"0000:{bus}:00.0", minor=index,
             pci_device=0x1EB810DE, pci_subsystem=0x12A210DE, memory=15360 * MIB, reserved=450 * MIB,
             recovery_action=None, remap_correctable=None, remap_uncorrectable=None, remap_pending=None,
-            remap_failed=None, retired_pending=0, sram_uncorrected=None, sram_threshold=None, fabric_version=0,
+            remap_failed=None, retired_pending=0, sram_uncorrected=None, sram_volatile=None, sram_threshold=None, fabric_version=0,
             numa_node=index // 2, numa_memory=(index // 2,), events=TURING_EVENTS,
         )
         for index, bus in enumerate(("18", "3b", "86", "af"))

@@ -81,7 +81,7 @@ typedef struct {
     int64_t lost, reset_required, needs_reboot, resets;
     int64_t recovery_action, remap_correctable, remap_uncorrectable, remap_pending, remap_failed, retired_pending;
     int64_t ecc_volatile_corrected, ecc_volatile_uncorrected, ecc_aggregate_corrected, ecc_aggregate_uncorrected;
-    int64_t sram_uncorrected, sram_threshold;
+    int64_t sram_uncorrected, sram_volatile, sram_threshold;
     int64_t fabric_version, fabric_state, fabric_status, fabric_clique, fabric_mask, fabric_summary;
     int64_t nvlinks, nvlink_mbps, numa_node, clocks, temperature, power_mw, events, drain;
     int64_t licence, licence_expiry;

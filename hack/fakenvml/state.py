@@ -149,6 +149,9 @@ class Gpu:
     ecc_aggregate_corrected: int | None = 0
     ecc_aggregate_uncorrected: int | None = 0
     sram_uncorrected: int | None = 0
+    """Over the board's life; no reset clears it."""
+    sram_volatile: int | None = 0
+    """Since the last reset."""
     sram_threshold: int | None = 0
     fabric_version: int = 3
     """Highest struct version that the driver takes; above it ARGUMENT_VERSION_MISMATCH."""
@@ -198,6 +201,7 @@ class Gpu:
             retired_pending=None if self.retired_pending is None else 0,
             ecc_volatile_corrected=None if self.ecc_volatile_corrected is None else 0,
             ecc_volatile_uncorrected=None if self.ecc_volatile_uncorrected is None else 0,
+            sram_volatile=None if self.sram_volatile is None else 0,
             mig_current=self.mig_pending,
             mig=(),
             processes=(),

@@ -283,7 +283,8 @@ async def test_ecc_and_remap_counters(tmp_path):
             0,
             ecc_aggregate_uncorrected=7,
             ecc_volatile_corrected=3,
-            sram_uncorrected=2,
+            sram_uncorrected=9,
+            sram_volatile=2,
             sram_threshold=1,
             remap_pending=1,
         ).with_gpu(1, ecc_volatile_uncorrected=None)
@@ -297,6 +298,18 @@ async def test_ecc_and_remap_counters(tmp_path):
         assert (ecc.sram_uncorrected, ecc.sram_threshold_exceeded) == (Known(2), Known(True))
         assert (remap.pending, remap.failed) == (Known(True), Known(False))
         assert worlds.reason(devices[1].ecc) == "NOT_SUPPORTED"
+
+
+async def test_sram_errors_of_years_ago_end_with_the_reset_and_what_is_not_counted_is_not_0(tmp_path):
+    """The board's own count goes on for its life; no reset would ever clear what is made of it."""
+    async with running(tmp_path) as world:
+        world.state = world.state.with_gpu(0, sram_uncorrected=1, sram_volatile=1).with_gpu(1, sram_volatile=None)
+        devices = (await world.nvml()).devices
+        assert devices[0].ecc.value.sram_uncorrected == Known(1)
+        assert worlds.reason(devices[1].ecc.value.sram_uncorrected) == "NOT_SUPPORTED"
+        world.state = world.state.with_gpu(0, sram_volatile=world.state.gpus[0].after_reset().sram_volatile)
+        assert world.state.gpus[0].sram_uncorrected == 1
+        assert (await world.gpu(0)).ecc.value.sram_uncorrected == Known(0)
 
 
 async def test_a_gpu_that_nvml_does_not_list_has_its_drain_state_by_address(tmp_path):

@@ -173,7 +173,7 @@ def test_ecc_and_remap_counters(child, state, path):
     fakenvml.write(
         state.with_gpu(
             3, ecc_volatile_uncorrected=2, ecc_aggregate_corrected=9, remap_uncorrectable=1, remap_pending=1,
-            sram_uncorrected=7, sram_threshold=1,
+            sram_uncorrected=7, sram_volatile=5, sram_threshold=1,
         ),
         path,
     )  # fmt: skip
@@ -182,7 +182,7 @@ def test_ecc_and_remap_counters(child, state, path):
     assert child("n.nvmlDeviceGetRemappedRows(h)") == [0, 1, 1, 0]
     child("s = n.c_nvmlEccSramErrorStatus_v1_t()")
     child("n.nvmlDeviceGetSramEccErrorStatus(h, ctypes.byref(s))")
-    assert child("[s.aggregateUncSecDed, s.bThresholdExceeded]") == [7, 1]
+    assert child("[s.aggregateUncSecDed, s.volatileUncParity, s.bThresholdExceeded]") == [7, 5, 1]
 
 
 def test_page_retirement_instead_of_remapping_on_turing(path, start):
