@@ -59,6 +59,7 @@ _LOG = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 0.05
 """Between two looks: a Job's pods come within a moment of each other."""
+_NOTHING = Hold()
 LOOK_SECONDS = 1.0
 """How often everything that is held is looked at, whether or not it changed: patience runs out by itself."""
 
@@ -173,6 +174,7 @@ class GateLoop:
             moment=gatescene.Moment(now=now, utc=self._clock.utc()),
             nodes=self._cluster.nodes(),
             grants_on=self._desk.grants_on,
+            is_busy=self._issuer.is_busy,
         )
         # By the clock and not by a pause between changes: in a busy cluster there is none.
         everything = now - self._looked_at >= LOOK_SECONDS
@@ -257,8 +259,12 @@ class GateLoop:
         match intent:
             case Release(uid=uid, lease_id=lease_id):
                 above = scene.owners.get(uid)
-                still, maker = self._recheck.lease(key, lease_id), above.uid if above is not None else ""
-                issuer.release(intent, self._term, maker, still, lambda *refusal: self._refuse(key, *refusal))
+                has_lease, maker = self._recheck.lease(key, lease_id), above.uid if above is not None else ""
+
+                def still() -> bool:
+                    return has_lease() and not self._holds.get(key, _NOTHING).yields
+
+                issuer.release(intent, self._term, maker, still, functools.partial(self._refuse, key, lease_id))
             case LetGo(pods=pods, detail=detail):
                 self._outage.spend(key, pods, self._clock.monotonic())
                 self._note("let-go-unseen", key, f"{pods} pods without a lease: {detail}", "", rule="outage")
@@ -279,14 +285,20 @@ class GateLoop:
 
     # -- what came of it
 
-    def _refuse(self, key: str, uid: str, outcome: Outcome, detail: str) -> None:
-        """A patch was refused for good: the lease goes back, and the gang waits before it asks again."""
-        strike = Strike(party="api server", reason=outcome.value, detail=detail, uid=uid)
-        before = self._holds.get(key, Hold())
-        hold = strikes.struck(before, self._policy, self._clock.monotonic(), [strike])
-        self._holds[key] = dataclasses.replace(hold, request_id="", seats={}, joined=frozenset(), left=frozenset())
+    def _refuse(self, key: str, lease_id: str, uid: str, outcome: Outcome, detail: str) -> None:
+        """A patch was refused for good: the lease goes back, and the gang waits before it asks again.
+
+        What refuses one of a gang's patches refuses all that are on their way: that is one cause, and one strike.
+        """
+        before, now = self._holds.get(key, _NOTHING), self._clock.monotonic()
+        is_known = now < before.not_before if not lease_id else not self._recheck.lease(key, lease_id)()
+        if before.yields or is_known:
+            return
+        strike = Strike(party="api server", reason=outcome.value, detail=detail, uid=uid, lease_id=lease_id)
+        hold = strikes.struck(before, self._policy, now, [strike])
+        self._holds[key] = dataclasses.replace(hold, yields=detail[:512] or strike.blame) if lease_id else hold
         self._strike(key, strike)
-        self._gangs.withdraw(key, detail, has_run=before.has_run)
+        self._touch(key)
 
     def _cannot_pause(self, key: str, detail: str) -> None:
         """What makes the pods may not be suspended: its deadline runs, and that is said instead."""

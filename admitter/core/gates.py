@@ -78,6 +78,8 @@ class Scene:
     """Of a group whose pods are away: what we suspended."""
     barrier: Callable[[KubePod, str], str] = _nothing
     """Why a pod is not to be pinned to a node now; empty: it may be."""
+    is_busy: Callable[[str], bool] = lambda _: False
+    """Whether a request is on its way for a pod."""
     now: float
 
 
@@ -97,7 +99,7 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Inte
         return _tell(hold, Told(reason=record.why.reason, summary=summary), intents)
     if _is_over(scene, hold, policy):
         return forgotten(hold), _withdrawal(record, "all its pods are done or gone", has_run=hold.has_run)
-    hold, outcome = strikes.judge(group, hold, policy, scene.now, scene.owners, scene.kin)
+    hold, outcome = strikes.judge(group, hold, policy, scene.now, scene.owners, scene.kin, scene.is_busy)
     if outcome:
         return hold, outcome
     known = {_lease_of(scene).id} if holds else scene.request_of.keys()
@@ -252,7 +254,13 @@ def _request_id(ours: Iterable[GroupMember]) -> str:
 def _follow(scene: Scene, hold: Hold, policy: GatePolicy) -> tuple[Hold, tuple[Intent, ...]]:
     """Seat who is held, report who is on a node, give back what nobody needs any more."""
     assert scene.record is not None
-    moment = leased.Moment(owner_runtime=scene.owner_runtime, began=scene.began, barrier=scene.barrier, now=scene.now)
+    moment = leased.Moment(
+        owner_runtime=scene.owner_runtime,
+        began=scene.began,
+        barrier=scene.barrier,
+        is_busy=scene.is_busy,
+        now=scene.now,
+    )
     hold, told, intents = leased.follow(scene.group, scene.record, _lease_of(scene), hold, policy, moment)
     if scene.record.state is GangState.STARTED:
         hold = strikes.forgiven(hold)

@@ -43,6 +43,8 @@ class Look:
     holdings: Holdings
     moment: Moment
     nodes: Mapping[str, KubeNode] = codec.mapping()
+    is_busy: Callable[[str], bool] = lambda _: False
+    """Whether a request is on its way for a pod."""
     grants_on: Callable[[str], bool] = bool
     """Whether the queue would lease anything new on a node: its agent speaks, and nothing bars it."""
 
@@ -74,6 +76,7 @@ def assemble(
         deadline=deadlines.deadline(group, single, workloads, moment.utc, look.kin) if waits else None,
         maker=deadlines.maker(hold.paused, workloads, group.namespace) if hold.paused is not None else None,
         barrier=lambda pod, node: barrier(pod, node, look),
+        is_busy=look.is_busy,
         now=moment.now,
     )
 

@@ -34,6 +34,8 @@ class Moment:
     """UID -> when its kubelet took notice of it."""
     barrier: Callable[[KubePod, str], str]
     """Why a pod is not to be pinned to a node; empty: it may be."""
+    is_busy: Callable[[str], bool]
+    """Whether a patch is on its way to a pod."""
     now: float
 
 
@@ -42,25 +44,25 @@ def follow(
 ) -> tuple[Hold, Told | None, tuple[Intent, ...]]:
     """Return what to remember, what is said of the gang (None: nothing new), and what is wanted."""
     done = seats.done(group, hold)
-    taken = seats.take(
-        group,
-        record.gang,
-        lease,
-        hold,
-        policy,
-        done=done,
-        owner_runtime=moment.owner_runtime,
-        barrier=moment.barrier,
-        now=moment.now,
-    )
-    since = {uid: hold.unseated.get(uid, moment.now) for uid in _unseated(group, taken, policy)}
-    is_late = any(moment.now - at > policy.bind_patience_seconds for at in since.values())
-    if is_late and not any(_may_be_bound(member.pod, taken, policy) for member in group.members):
-        return (
-            seats.given_back(hold),
-            None,
-            (Withdraw(detail=_lost(group, since, lease, moment), has_run=hold.has_run),),
+    taken, since = _kept(group, hold, done), dict[str, float]()
+    if not hold.yields:
+        taken = seats.take(
+            group,
+            record.gang,
+            lease,
+            hold,
+            policy,
+            done=done,
+            owner_runtime=moment.owner_runtime,
+            barrier=moment.barrier,
+            now=moment.now,
         )
+        since = {uid: hold.unseated.get(uid, moment.now) for uid in _unseated(group, taken, policy)}
+    pods = [member.pod for member in group.members]
+    is_late = any(moment.now - at > policy.bind_patience_seconds for at in since.values())
+    if is_late and not seats.is_awaited(pods, taken, policy.gate, moment.is_busy):
+        back = Withdraw(detail=_lost(group, since, lease, moment), has_run=hold.has_run)
+        return seats.given_back(hold), None, (back,)
     joined = frozenset(
         Member(
             podset=taken[member.pod.uid].podset,
@@ -72,12 +74,15 @@ def follow(
         if member.pod.node and member.pod.uid in taken
     )
     intents: tuple[Intent, ...] = (
-        *_releases(group, lease, taken, policy),
+        *(() if hold.yields else _releases(group, lease, taken, policy)),
         *(Join(member=member) for member in sorted(joined - hold.joined, key=lambda each: each.uid)),
         *(Leave(uid=uid) for uid in sorted(done - hold.left)),
     )
     told = _missing(group, policy) or RELEASED
-    if since:
+    if hold.yields:
+        words = f"its lease goes back once those that were let go are bound or gone: {hold.yields}"
+        told = Told(reason=HoldReason.ON_STRIKE, summary=words[:512])
+    elif since:
         told = Told(reason=HoldReason.NO_PLACE, summary=_lost(group, since, lease, moment))
     hold = dataclasses.replace(
         hold,
@@ -111,9 +116,10 @@ def _unseated(group: Group, taken: Mapping[str, Seat], policy: GatePolicy) -> li
     ]
 
 
-def _may_be_bound(pod: KubePod, taken: Mapping[str, Seat], policy: GatePolicy) -> bool:
-    """Return whether a pod was let go and its scheduler may bind it at any moment: its place is not to be given away."""
-    return pod.uid in taken and not pod.node and policy.gate not in pod.gates
+def _kept(group: Group, hold: Hold, done: frozenset[str]) -> dict[str, Seat]:
+    """Return the seats of those that are there or done: nobody else is let go under a lease that goes back."""
+    present = done | {member.pod.uid for member in group.members}
+    return {uid: seat for uid, seat in hold.seats.items() if uid in present}
 
 
 def _lost(group: Group, since: Mapping[str, float], lease: Lease, moment: Moment) -> str:

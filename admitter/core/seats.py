@@ -11,7 +11,7 @@ it is a place for a pod like it.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from admitter.core import grouprequest
 from admitter.model.cluster import KubePod
@@ -89,8 +89,16 @@ def take(
 def given_back(hold: Hold) -> Hold:
     """Return what is remembered once the lease goes back: who has no place is asked for around those that run."""
     return dataclasses.replace(
-        hold, request_id="", seats={}, joined=frozenset(), left=frozenset(), unseated=codec.EMPTY, stays=None
+        hold, request_id="", seats={}, joined=frozenset(), left=frozenset(), unseated=codec.EMPTY, stays=None, yields=""
     )
+
+
+def is_awaited(pods: Iterable[KubePod], taken: Mapping[str, Seat], gate: str, is_busy: Callable[[str], bool]) -> bool:
+    """Return whether a scheduler may bind one of these at any moment, or will once our patch is through.
+
+    Their places are nobody else's until then: what is granted a second time stays unbound, for no fault of its own.
+    """
+    return any(pod.uid in taken and not pod.node and (gate not in pod.gates or is_busy(pod.uid)) for pod in pods)
 
 
 def remembered(group: Group, record: GangRecord, lease: Lease, hold: Hold, now: float) -> Hold:

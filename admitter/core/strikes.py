@@ -9,8 +9,8 @@ refused pod is placed anew, around those that run. A gang of which a member cann
 its containers has started. The same holds of every pod that would end with what is suspended, of the gang or not.
 Each strike of the same party for the same reason doubles the delay, up to
 a bound; all are forgotten some time after the last one, or when the gang has started.
-Pods that nobody bound are wanted back with every look until they are gone, and their lease stays as long: where no request gets
-through, the scheduler's may, and what it binds then must be somebody's place.
+Pods that nobody bound are wanted back with every look until they are gone, and their lease stays as long, whoever refused what: where
+no request gets through, the scheduler's may, and what it binds then must be somebody's place.
 
 Not here: what a broken promise means for the node (trust.py).
 """
@@ -52,8 +52,12 @@ def judge(
     now: float,
     owners: Mapping[str, Owner | None],
     kin: Callable[[Owner], Iterable[KubePod]],
+    is_busy: Callable[[str], bool] = lambda _: False,
 ) -> tuple[Hold, tuple[Intent, ...]]:
-    """Count what was refused since the last look; `owners` by UID, `kin` are all live pods that an owner makes."""
+    """Count what was refused since the last look; `owners` by UID, `kin` are all live pods that an owner makes.
+
+    `is_busy` says whether a patch is on its way to a pod.
+    """
     rejected, late = _rejected(group, hold), _unbound(group, hold, policy, now)
     live = [member.pod for member in group.members if member.pod.uid in hold.seats]
     hold, unpulled = _unpulled(live, group, hold, policy, now)
@@ -70,14 +74,16 @@ def judge(
     is_placed = (is_placed or any(stands(pod) for pod in others)) and not unpulled
     if strikes:
         hold = struck(hold, policy, now, strikes)
-    if not rejected and (is_placed or not (late or unpulled)):
+    detail = "; ".join(strike.blame for strike in (*rejected, *late, *unpulled))[:512] or hold.yields
+    if rejected:
+        hold = dataclasses.replace(hold, yields=detail)
+    if not hold.yields and (is_placed or not (late or unpulled)):
         return hold, strikes
-    detail = "; ".join(strike.blame for strike in (*rejected, *late, *unpulled))[:512]
     back = () if is_placed else tuple(replans(live, owners, detail, is_bound=bool(unpulled)))
-    if not rejected:
+    if not hold.yields or seats.is_awaited(live, hold.seats, policy.gate, is_busy):
         return hold, (*strikes, *back)
-    hold = seats.given_back(hold)
-    return hold, (*strikes, Withdraw(detail=detail, has_run=hold.has_run), *back)
+    withdraw = Withdraw(detail=hold.yields, has_run=hold.has_run)
+    return seats.given_back(hold), (*strikes, withdraw, *back)
 
 
 def beside(

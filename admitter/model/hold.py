@@ -100,6 +100,8 @@ class Hold:
     """Names the pods that were let go without a lease (core/failopen.py); empty: none were."""
     astray: Mapping[str, float] = codec.mapping()
     """UID -> since when a member was seen that was let go under a lease which nobody knows, and is not bound."""
+    yields: str = ""
+    """Why its lease goes back, once nobody who was let go under it may still be bound; empty: it keeps it."""
     unseated: Mapping[str, float] = codec.mapping()
     """UID -> since when a held member has had no place under the lease that it may go to."""
     unpulled: Mapping[str, float] = codec.mapping()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 
 import pytest
 
@@ -14,6 +15,7 @@ from admitter.model.decision import Explanation
 from admitter.model.group import Workloads
 from admitter.model.hold import Hold, Replan, Strike
 from admitter.model.record import GangState
+from admitter.publish.nodes import Outcome
 from muster.model import labels
 from muster.model.vocabulary import WaitReason
 from tests.admitter.clusters import TAKEN, a_node, a_view
@@ -89,7 +91,9 @@ class Town:
         self.said.append(told.reason)
 
     def end(self, attachment, detail, *, has_run=True):
-        self.records = {key: dataclasses.replace(each, state=GangState.ENDED) for key, each in self.records.items()}
+        self.records = {
+            key: dataclasses.replace(each, state=GangState.ENDED, lease=None) for key, each in self.records.items()
+        }
 
     # -- the guard and the clock
 
@@ -111,6 +115,8 @@ class Town:
         assert still()
         assert maker == (JOB.uid if release.uid.startswith("uid-train") else "")
         self.released.append(release)
+        self.refuse = functools.partial(refused, release.uid)
+        self.still = still
 
     def replan(self, replan, namespace, term, fresh):
         assert isinstance(replan, Replan)
@@ -238,6 +244,21 @@ async def test_while_nobody_can_see_a_queue_that_fails_open_lets_go_and_another_
         }
         assert town.said[-1] == "ReleasedUnverified"
         assert town.records[KEY].state is GangState.ENDED
+
+
+async def test_what_refuses_every_patch_of_a_gang_has_refused_once():
+    async with a_loop() as (town, loop):
+        for index in range(2):
+            town.becomes(a_job_pod(index))
+        await until(lambda: len(town.released) == 2)
+        for _ in range(3):
+            town.refuse(Outcome.REFUSED, "a webhook says no")
+        assert not town.still(), "nobody else is let go"
+        await until(lambda: town.records[KEY].state is GangState.ENDED)
+        town.refuse(Outcome.REFUSED, "it was on its way all the time")
+        assert dict(loop._holds[KEY].strikes) == {"api server: refused": 1}
+        assert loop._holds[KEY].not_before == NOW + POLICY.strike_seconds
+        assert [event.kind for event in town.noted] == ["refused"]
 
 
 class Poisoned(dict):

@@ -128,73 +128,6 @@ def test_a_pod_that_comes_back_gets_the_place_that_was_held():
     assert [(i.uid, i.nodes) for i in intents if isinstance(i, Release)] == [("again", ("n2",))]
 
 
-def replaced(pods, record, hold, now=NOW, broken=("n2",)):
-    """Step with the second member replaced, while these nodes take nothing."""
-
-    def barrier(_pod, node):
-        return "is not Ready" if node in broken else ""
-
-    return gates.step(a_scene(pods, record, barrier=barrier, now=now), hold, POLICY)
-
-
-def test_a_replacement_is_never_pinned_to_a_node_that_takes_nothing_and_is_asked_for_around_those_that_run():
-    pods, _, hold, record = released(PAIR, ("n1", "n2"))
-    record = dataclasses.replace(record, state=GangState.STARTED)
-    mine = [running(pods[0], "n1"), a_pod("trainer-1", uid="again")]
-    hold, intents = replaced(mine, record, hold)
-    assert [type(each) for each in intents] == [Join, Tell]
-    assert intents[1].told.reason == HoldReason.NO_PLACE
-    assert "trainer-1 has no place under the gang's lease: n2 is not Ready" in intents[1].told.summary
-    assert replaced(mine, record, hold, now=NOW + POLICY.bind_patience_seconds) == (hold, ()), "and it is said once"
-    late = NOW + POLICY.bind_patience_seconds + 1
-    hold, (back,) = replaced(mine, record, hold, now=late)
-    assert back == Withdraw(detail=intents[1].told.summary, has_run=True)
-    assert (hold.seats, hold.strikes) == ({}, {}), "nobody refused anything"
-    hold, (asked,) = replaced(mine, dataclasses.replace(record, state=GangState.ENDED, lease=None), hold, now=late)
-    assert (asked.gang.pods, asked.gang.request_id != record.gang.request_id) == (1, True)
-    record = a_record(asked.gang, nodes=("n3",))
-    hold, intents = replaced(mine, record, hold, now=late)
-    assert [(each.uid, each.nodes) for each in intents if isinstance(each, Release)] == [("again", ("n3",))]
-
-
-def test_a_node_that_comes_back_in_time_gets_the_replacement():
-    pods, _, hold, record = released(PAIR, ("n1", "n2"))
-    mine = [running(pods[0], "n1"), a_pod("trainer-1", uid="again")]
-    hold, _ = replaced(mine, record, hold)
-    hold, intents = replaced(mine, record, hold, now=NOW + 59, broken=())
-    assert [(each.uid, each.nodes) for each in intents if isinstance(each, Release)] == [("again", ("n2",))]
-    assert hold.unseated == {}
-
-
-def test_the_lease_stays_while_one_who_was_let_go_may_still_be_bound():
-    pods, _, hold, record = released(PAIR, ("n1", "n2"))
-    mine = [pods[0], a_pod("trainer-1", uid="again")]
-    hold, _ = replaced(mine, record, hold, now=NOW + 50)
-    hold, intents = replaced(mine, record, hold, now=NOW + 58)
-    assert not [each for each in intents if isinstance(each, Withdraw)]
-
-
-def test_nobody_is_let_go_first_while_another_one_of_the_gang_has_no_place():
-    hold, gang = opened(PAIR)
-    record = a_record(gang, nodes=("n1", "n2"))
-    hold, intents = replaced(PAIR, record, hold)
-    assert kinds(intents) == [Tell]
-    assert hold.seats == {}
-    _, intents = replaced(PAIR, record, hold, now=NOW + 61)
-    assert kinds(intents) == [Withdraw]
-    _, intents = replaced(PAIR, record, hold, broken=())
-    assert kinds(intents)[:2] == [Release, Release]
-
-
-def test_a_member_more_than_the_lease_has_places_for_is_asked_for_around_the_others():
-    pods, _, hold, record = released(PAIR, ("n1", "n2"))
-    mine = [running(pods[0], "n1"), running(pods[1], "n2"), a_pod("trainer-2")]
-    hold, intents = gates.step(a_scene(mine, record), hold, POLICY)
-    assert intents[-1].told.reason == HoldReason.NO_PLACE
-    _, intents = gates.step(a_scene(mine, record, now=NOW + 61), hold, POLICY)
-    assert kinds(intents) == [Withdraw]
-
-
 def test_a_gang_that_starts_anew_needs_a_lease_of_its_own():
     _, _, hold, record = released(PAIR, ("n1", "n2"))
     anew = [a_pod("trainer-0", uid="a"), a_pod("trainer-1", uid="b")]
@@ -245,12 +178,14 @@ def test_what_a_kubelet_refused_is_a_strike_and_the_gang_goes_back():
     pods, where, hold, record = released([a_job_pod(0), a_job_pod(1)], ("n1", "n2"), workloads)
     pods = [rejected(pods[0], where[pods[0].uid]), pods[1]]
     hold, intents = gates.step(a_scene(pods, record, workloads=workloads), hold, POLICY)
-    assert kinds(intents) == [Strike, Withdraw, Replan]
+    assert kinds(intents) == [Strike, Replan]
     assert (intents[0].node, intents[0].reason, intents[0].lease_id) == ("n1", "UnexpectedAdmissionError", "t1-1")
-    assert (intents[2].owner.kind, intents[2].uids) == ("Job", ("uid-train-1",))
+    assert (intents[1].owner.kind, intents[1].uids) == ("Job", ("uid-train-1",))
     assert (dict(hold.strikes), hold.not_before) == ({"node n1: UnexpectedAdmissionError": 1}, NOW + 5)
     ended = dataclasses.replace(record, state=GangState.ENDED, lease=None)
     again = [a_job_pod(0, uid="a"), a_job_pod(1, uid="b")]
+    hold, intents = gates.step(a_scene(again, record, workloads=workloads), hold, POLICY)
+    assert kinds(intents) == [Withdraw], "nobody waits for its scheduler any more"
     _, intents = gates.step(a_scene(again, ended, workloads=workloads), hold, POLICY)
     assert [intent.told.reason for intent in intents] == [HoldReason.ON_STRIKE]
     _, intents = gates.step(a_scene(again, ended, now=NOW + 5, workloads=workloads), hold, POLICY)
