@@ -71,6 +71,7 @@ def find(context: Context) -> Iterator[Suspicion]:
             rivals = [other for other in snapshot.resources if other.name != view.name and _rule(view, other) is rule]
             promised = {device.uuid for other in rivals for device in other.ids()}
             held = {uuid for other in rivals for uuid in _held_uuids(other, lookup)}
+            held |= _held_in_another_form(view, lookup) if rule is TWO_FORMS else frozenset()
             first = {device.uuid for other in rivals if _rank(other) < _rank(view) for device in other.ids()}
             # A name that nobody promises any more, a pod of before may still hold a GPU under.
             if twice := (promised | held) & own:
@@ -102,6 +103,12 @@ def _shares_by_mps(snapshot: Snapshot) -> bool:
 def _held_uuids(view: ResourceView, lookup: join.Units) -> frozenset[str]:
     """Return the units held under the name, advertised there or not."""
     return frozenset(join.join(text, lookup).uuid for text in view.holders())
+
+
+def _held_in_another_form(view: ResourceView, lookup: join.Units) -> frozenset[str]:
+    """Return the units held by ids that the name no longer has: a GPU is whole only if no replica of it is held (F1)."""
+    own = {device.id for device in view.ids()}
+    return frozenset(join.join(text, lookup).uuid for text in view.holders() if text not in own)
 
 
 def _rule(view: ResourceView, other: ResourceView) -> Rule:
