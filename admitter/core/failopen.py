@@ -34,8 +34,9 @@ def step(scene: Scene, hold: Hold, policy: GatePolicy, permit: Permit) -> tuple[
         # Begun by us or by the leader before us, seen or not: half a gang holds what it got and runs nothing.
         told = hold.told if hold.unverified else Told(reason=HoldReason.UNVERIFIED, summary="let go without a lease")
         words = (Tell(told=told),) if told is not None and told != hold.told else ()
-        hold = dataclasses.replace(hold, unverified=mark, told=told)
-        return hold, (*_releases(pods, policy, mark), *words)
+        asked = scene.record is not None and scene.record.state is not GangState.ENDED
+        back = (Withdraw(detail="it was let go without a lease"),) if asked else ()
+        return dataclasses.replace(hold, unverified=mark, told=told), (*back, *_releases(pods, policy, mark), *words)
     if not permit.words or scene.record is None or scene.record.state is not GangState.WAITING:
         return gates.step(scene, hold, policy)
     if hold.paused is not None and scene.maker is not None and not pods:

@@ -27,6 +27,8 @@ from muster.model.reading import Known
 from muster.model.vocabulary import WaitReason
 
 EVERY = "*"
+SIGHT_SECONDS = 5.0
+"""Between two looks at all nodes: one takes 25 ms at 5,000 of them, and an outage is of minutes."""
 _STAYS = frozenset(
     {
         WaitReason.NAMESPACE_LIMIT,
@@ -87,7 +89,7 @@ def sight(view: ClusterView, devices: frozenset[str] = frozenset()) -> Sight:
         reports = [each for key, each in state.report.resources.items() if grouprequest.is_device(key, devices)]
         if reports:
             known.add(name)
-        if not view.is_stale(name) and any(isinstance(each.admit_strict, Known) for each in reports):
+        if any(isinstance(each.admit_strict, Known) for each in reports) and not view.is_stale(name):
             seen.add(name)
     return Sight(seen=len(seen), known=len(known))
 
@@ -102,6 +104,7 @@ class Outage:
         self.sight = Sight()
         self.released = 0
         """Pods that were let go without a lease."""
+        self._sighted_at = -SIGHT_SECONDS
         self._since: float | None = None
         self.is_on = False
         """Queues that fail open let go, as of the last look."""
@@ -113,13 +116,14 @@ class Outage:
 
     def restart(self) -> None:
         """A new term begins: it has seen nothing yet."""
-        self._since, self._turns, self.is_on = None, frozenset(), False
+        self._since, self._turns, self.is_on, self._sighted_at = None, frozenset(), False, -SIGHT_SECONDS
 
     def look(self, now: float, records: Iterable[GangRecord | None]) -> tuple[Event, ...]:
         """Look at the fleet, and choose whose turn it is among these gangs; nothing to look for where no queue fails open."""
         if not self._policy.queues:
             return ()
-        self.sight = sight(self._view(), self._devices)
+        if now - self._sighted_at >= SIGHT_SECONDS:
+            self.sight, self._sighted_at = sight(self._view(), self._devices), now
         self._since = (now if self._since is None else self._since) if self.sight.is_lost(self._policy) else None
         self._next_at = {queue: at for queue, at in self._next_at.items() if at > now}
         is_long = self._since is not None and now - self._since >= self._policy.after_seconds

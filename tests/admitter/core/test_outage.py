@@ -72,15 +72,15 @@ def test_the_fleet_is_out_of_sight_while_at_most_a_tenth_of_it_is_seen(seen, kno
 def test_nothing_goes_before_the_fleet_was_long_enough_out_of_sight_without_a_break():
     fleet, record = Fleet(), a_wait()
     assert fleet.looks(NOW, record) == ([], [])
-    assert fleet.looks(NOW + 299, record) == ([], [])
+    assert fleet.looks(NOW + 290, record) == ([], [])
     fleet.view = SEEN
-    assert fleet.looks(NOW + 299.5, record) == ([], [])
+    assert fleet.looks(NOW + 295, record) == ([], [])
     fleet.view = SILENT
-    assert fleet.looks(NOW + 301, record) == ([], [])
-    assert fleet.looks(NOW + 601, record) == ([record.key], ["outage-began"])
+    assert fleet.looks(NOW + 300, record) == ([], [])
+    assert fleet.looks(NOW + 600, record) == ([record.key], ["outage-began"])
     assert fleet.outage.permit(record.key).words == "0 of 1 nodes with devices can be seen, and queue team-a fails open"
     fleet.view = SEEN
-    assert fleet.looks(NOW + 602, record) == ([], ["outage-ended"])
+    assert fleet.looks(NOW + 605, record) == ([], ["outage-ended"])
     assert fleet.outage.permit(record.key).words == ""
 
 
