@@ -15,12 +15,12 @@ that is known to fit nowhere; and of one namespace's other kinds that find none,
 Not here: the strikes (standing.py holds their outcome), and preemption: there is none.
 """
 
-import collections
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 
 from admitter.core import admit, domains, explain, failing, holdings, returns, shadow, signature
+from admitter.core.depth import Depth
 from admitter.core.prospects import Prospects
 from admitter.core.returns import Future, Returns
 from admitter.core.starting import Starts
@@ -130,14 +130,8 @@ class _Pass:
         """What anybody may take."""
         self._head: Gang | None = None
         self._position = 0
-        self._is_cut = False
-        """Not all kinds were tried."""
         self._failed: dict[object, Shortfall] = {}
-        self._behind: set[object] = set()
-        self._tried: set[object] = set()
-        """Kinds for which a place was looked for, or asked for in vain whether there could ever be one."""
-        self._tried_by: collections.Counter[str] = collections.Counter()
-        """Namespace -> how many of them it was the first to ask for."""
+        self._depth = Depth(policy)
         self._future: Future | None = None
         self._granted: list[Holding] = []
         """Places of this pass: who is blocked by them waits for them as for any other."""
@@ -154,7 +148,7 @@ class _Pass:
     @property
     def goes_on_at(self) -> float | None:
         """Return when the next pass comes further, because this one has learned what fits nowhere."""
-        comes_further = self._is_cut and self._memory.prospects.has_learned
+        comes_further = self._depth.is_cut and self._memory.prospects.has_learned
         return self._scene.now + GOES_ON_SECONDS if comes_further else None
 
     def _grant(self, ask: Ask) -> Grant | None:
@@ -164,7 +158,7 @@ class _Pass:
         if domains.unknown(gang, self._policy):
             return None
         kind = signature.of(gang)
-        if self._memory.prospects.is_hopeless(kind) or self._is_deep(gang, kind):
+        if self._memory.prospects.is_hopeless(kind) or self._depth.is_deep(gang, kind):
             return None
         grant = self._plan(gang, kind)
         if grant is not None:
@@ -180,24 +174,28 @@ class _Pass:
         if self._head is None:
             plan = self._plan_now(gang, kind)
             return plan if isinstance(plan, Grant) else None
-        if kind in self._behind or kind in self._failed:
+        if kind in self._depth.behind or kind in self._failed:
             return None
-        plan = admit.plan(gang, self._open, self._policy, penalty=self._scene.penalty(gang))
+        plan = self._search(gang, self._open)
         if isinstance(plan, Grant):
             return plan
-        self._behind.add(kind)
-        self._note_tried(gang, kind)
+        self._depth.behind.add(kind)
+        self._depth.note_tried(gang, kind)
         return None
 
     def _plan_now(self, gang: Gang, kind: object) -> Grant | Shortfall:
         """Plan on all that is free, whoever it is kept for."""
         if kind in self._failed:
             return self._failed[kind]
-        plan = admit.plan(gang, self._now, self._policy, penalty=self._scene.penalty(gang))
+        plan = self._search(gang, self._now)
         if isinstance(plan, Shortfall):
             self._failed[kind] = plan
-            self._note_tried(gang, kind)
+            self._depth.note_tried(gang, kind)
         return plan
+
+    def _search(self, gang: Gang, supply: Supply) -> Grant | Shortfall:
+        penalty = self._scene.penalty(gang)
+        return admit.plan(gang, supply, self._policy, penalty=penalty, tally=self._depth.tally(gang))
 
     def _may_backfill(self, gang: Gang) -> bool:
         """Return whether the gang says that it is over before the reservation starts, and is to be believed."""
@@ -235,7 +233,7 @@ class _Pass:
         if level := domains.unknown(gang, policy):
             return explain.unknown_level(gang, level, position, policy)
         kind = signature.of(gang)
-        is_deep = self._is_deep(gang, kind)
+        is_deep = self._depth.is_deep(gang, kind)
         if (never := self._never(gang, kind, is_deep=is_deep)) is not None:
             return explain.never(gang, never, position)
         if ask.standing.not_before > self._scene.now:
@@ -279,22 +277,8 @@ class _Pass:
         if not prospects.is_known(kind):
             if is_deep:
                 return None
-            self._note_tried(gang, kind)
-        return prospects.never(gang, self._scene.ideal, self._policy)
-
-    def _is_deep(self, gang: Gang, kind: object) -> bool:
-        """Return whether enough kinds of gangs were tried: behind the head, or of the gang's namespace."""
-        depth = self._policy.queue.scan_depth
-        # A namespace may have the head besides.
-        is_enough = len(self._behind) >= depth or self._tried_by[gang.namespace] > depth
-        is_deep = is_enough and kind not in self._tried
-        self._is_cut |= is_deep
-        return is_deep
-
-    def _note_tried(self, gang: Gang, kind: object) -> None:
-        if kind not in self._tried:
-            self._tried.add(kind)
-            self._tried_by[gang.namespace] += 1
+            self._depth.note_tried(gang, kind)
+        return prospects.never(gang, self._scene.ideal, self._policy, self._depth.tally(gang))
 
     def _over_limit(self, gang: Gang) -> int | None:
         """Return the namespace's limit if the gang would go over it."""

@@ -70,17 +70,26 @@ def search(
     return None
 
 
+class Tally:
+    """Steps that were taken, in all searches that share it."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+
 class Budget:
     """Steps that may still be taken."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, tally: Tally | None = None) -> None:
         self.steps = steps
+        self._tally = Tally() if tally is None else tally
 
     def spend(self) -> None:
         """Take one step, if there is one left."""
         if self.steps <= 0:
             raise _OutOfSteps
         self.steps -= 1
+        self._tally.steps += 1
 
 
 def _domains(asked: Question, rooms: Rooms, within: Mask, supply: Supply, policy: Policy) -> Iterator[Mask]:

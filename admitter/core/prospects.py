@@ -16,7 +16,7 @@ import collections
 import dataclasses
 from collections.abc import Hashable
 
-from admitter.core import admit, signature
+from admitter.core import admit, pack, signature
 from admitter.core.supply import Supply
 from admitter.core.table import Table
 from admitter.model.decision import Policy, Shortfall
@@ -69,15 +69,15 @@ class Prospects:
         known = self._known.get(kind)
         return known is not None and known.why is not None and known.is_certain
 
-    def never(self, gang: Gang, ideal: Supply, policy: Policy) -> Shortfall | None:
-        """Return why the gang can never fit; None: it could."""
+    def never(self, gang: Gang, ideal: Supply, policy: Policy, tally: pack.Tally | None = None) -> Shortfall | None:
+        """Return why the gang can never fit; None: it could. `tally` counts the steps of searches."""
         if self._table is not ideal.table:
             self.begin(ideal)
         kind = signature.of(gang)
         self._asked.add(kind)
         if kind in self._known:
             return self._known[kind].why
-        found = _work_out(gang, ideal, policy)
+        found = _work_out(gang, ideal, policy, tally)
         if len(self._known) < KEPT and self._shares[gang.namespace] < KEPT_EACH:
             self._known[kind] = found
             self._shares[gang.namespace] += 1
@@ -87,8 +87,8 @@ class Prospects:
         return found.why
 
 
-def _work_out(gang: Gang, ideal: Supply, policy: Policy) -> _Known:
-    plan = None if admit.fits(gang, ideal, policy) else admit.plan(gang, ideal, policy)
+def _work_out(gang: Gang, ideal: Supply, policy: Policy, tally: pack.Tally | None) -> _Known:
+    plan = None if admit.fits(gang, ideal, policy, tally) else admit.plan(gang, ideal, policy, tally=tally)
     why = plan if isinstance(plan, Shortfall) else None
     # Where each podset fits alone, the search for all of them together may have ended before it came to their places.
     is_certain = why is not None and any(

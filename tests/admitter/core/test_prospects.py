@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from admitter.core import admit, offers, order, prospects, signature
+from admitter.core import admit, depth, offers, order, pack, prospects, signature
 from admitter.core.prospects import Prospects
 from admitter.model.decision import Grant, Policy
 from admitter.model.queue import Ask, QueuePolicy
@@ -41,10 +41,10 @@ def searches(monkeypatch):
     return found
 
 
-def a_pass(gangs, memory, view=VIEW, layout=LAYOUT):
+def a_pass(gangs, memory, view=VIEW, layout=LAYOUT, policy=POLICY):
     asks = [Ask(gang=gang, arrival=arrival, asked_at=NOW) for arrival, gang in enumerate(gangs)]
     supply, ideal = layout.supply(view, {})
-    outcome = order.decide(asks, order.Scene(supply=supply, ideal=ideal, now=NOW), POLICY, None, memory)
+    outcome = order.decide(asks, order.Scene(supply=supply, ideal=ideal, now=NOW), policy, None, memory)
     memory.again_at = outcome.again_at
     return {answer.gang.full_name: answer.answer for answer in outcome.answers}
 
@@ -86,6 +86,33 @@ def test_a_gang_that_fits_is_not_behind_its_namespaces_own_impossible_ones_for_l
         again.append(memory.again_at == NOW + order.GOES_ON_SECONDS)
     assert [isinstance(answer, Grant) for answer in passes] == [False, False, True]
     assert again == [True, True, False], "the next pass comes by itself while there is something to learn"
+
+
+def a_pair(index):
+    """Return a gang of two podsets that fit eleven nodes of eight one by one, and not together."""
+    sizes = (10 - index // 10, 11 - index % 10)
+    return a_gang(
+        *(a_podset(name=name, count=count, gpus=gpus) for name, count, gpus in zip("ab", sizes, (5, 4), strict=True)),
+        name=f"pair-{index:02}",
+    )
+
+
+def test_searches_for_several_podsets_are_bounded_for_a_namespace_and_others_are_served(monkeypatch):
+    steps, spend = [], pack.Budget.spend
+
+    def counted(budget):
+        steps.append(budget)
+        spend(budget)
+
+    monkeypatch.setattr(pack.Budget, "spend", counted)
+    policy = dataclasses.replace(POLICY, search_steps=100, queue=QueuePolicy())
+    view = a_view(*((f"n{index:02}", 8) for index in range(11)))
+    gangs = [*(a_pair(index) for index in range(40)), dataclasses.replace(a_gang(name="b", gpus=8), namespace="team-b")]
+    monkeypatch.setattr(admit, "_SMALL_STEPS", 0)
+    answers = a_pass(gangs, order.Memory(), view, offers.Layout(policy), policy)
+    assert isinstance(answers["team-b/b"], Grant)
+    assert WaitReason.BEHIND_OTHERS in reasons(answers)
+    assert len(steps) <= (depth.SEARCHES + 4) * policy.search_steps
 
 
 def test_a_namespace_fills_its_share_of_the_memory_and_no_more(monkeypatch):
