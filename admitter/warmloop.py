@@ -50,6 +50,9 @@ class Feed(Protocol):
 class Secrets(Protocol):
     """Who can read pull secrets."""
 
+    @property
+    def read(self) -> frozenset[tuple[str, str]]: ...
+
     def want(self, wanted: Mapping[str, frozenset[str]]) -> readiness.Secrets: ...
 
 
@@ -80,6 +83,7 @@ class WarmLoop:
         self._sent: dict[str, showing.Sent] = {}
         self._term = 0
         images.note = self._news.set
+        images.read = frozenset() if secrets is not None else None
 
     def hear(self, node: str, answers: tuple[Answer, ...]) -> None:
         """Take what a node's warmer says."""
@@ -128,6 +132,7 @@ class WarmLoop:
         self._images.forget(record.key for record in book.waiting())
         if self._secrets is not None:
             self._images.secrets = self._secrets.want(_wanted_secrets(record.gang for record in book.waiting()))
+            self._images.read = self._secrets.read
         if self._policy.images.registries and now - self._hinted_at >= HINT_SECONDS:
             self._hinted_at = now
             self._plan(book, now)

@@ -14,9 +14,9 @@ Not here: which nodes are to be warmed (hints.py).
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from admitter.core import imagename
+from admitter.core import imagename, imagewhy
 from admitter.core.starting import Starts
 from admitter.model.content import Answer, Content, ImagePolicy, PullSecret, Question
 from admitter.model.decision import Explanation, Grant
@@ -24,13 +24,8 @@ from admitter.model.gang import Gang
 from admitter.model.nodecapacity import ClusterView
 from muster.model.vocabulary import WaitReason
 
-NOT_FOUND = "NotFound"
-UNAUTHORIZED = "Unauthorized"
-WARMER_AWAY = "WarmerUnavailable"
 MAX_LAYERS = 500
 MAX_TEXT = 1024
-_NAMED = 3
-"""Nodes and images in one line."""
 _MIB = 1024 * 1024
 _MAX_KNOWN = 4096
 _HOLD_REMEMBERED_SECONDS = 600.0
@@ -40,23 +35,6 @@ Secrets = Mapping[tuple[str, str], PullSecret]
 """Namespace and registry -> what a readable pull secret holds for it."""
 Refusals = Mapping[tuple[str, str, str], str]
 """Node, namespace and full name -> why that node is not told to warm that image, and will not be soon (hints.py)."""
-_NOT_WARMED = frozenset(
-    {
-        NOT_FOUND,
-        UNAUTHORIZED,
-        "OverBudget",
-        "DiskFull",
-        "CorruptBlob",
-        "Schema1",
-        "NoPlatform",
-        "ForeignLayer",
-        "EmptyLayer",
-        "BadManifest",
-        "BadConfig",
-        "LazyBroken",
-    }
-)
-"""Reasons of a warmer that no wait of minutes ends (agent/core/warmfailure.py)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +71,10 @@ class Readiness:
         self.policy = policy
         self.starts = Starts(policy)
         self.secrets: Secrets = {}
+        self.read: frozenset[tuple[str, str]] | None = None
+        """Namespace and name of the pull secrets that were read, or may not be; None: none are ever read."""
+        self._reading: dict[str, float] = {}
+        """Gang -> since when its secrets are awaited."""
         self.refused: Refusals = {}
         self.waived: dict[str, str] = {}
         """Gang -> what of its place is not warm and was not waited for, as it was judged last."""
@@ -123,10 +105,11 @@ class Readiness:
         self.held = {name: place for name, place in self.held.items() if name in names}
         self.waived = {name: why for name, why in self.waived.items() if name in names}
         self._gone = {name: gone for name, gone in self._gone.items() if name in names}
+        self._reading = {name: since for name, since in self._reading.items() if name in names}
 
     def stand_by(self) -> None:
         """Forget gangs, and what their secrets hold: another admitter has them."""
-        self.secrets = {}
+        self.secrets, self.read = {}, frozenset() if self.read is not None else None
         self._asked.clear()
         self.forget(())
 
@@ -166,6 +149,9 @@ class Readiness:
     def _unresolved(
         self, gang: Gang, content: Mapping[str, Content], nodes: tuple[str, ...], now: float
     ) -> Explanation | None:
+        if self._awaits_secrets(gang, content.values(), now):
+            text = "its pull secrets are being read"
+            return imagewhy.why(gang, WaitReason.IMAGES_UNRESOLVED, text, now + self.policy.check_seconds)
         gone: dict[str, _Heard] = {}
         open_ = []
         for name in names(gang):
@@ -176,13 +162,21 @@ class Readiness:
                 open_.append(name)
         if gone:
             said = [f"{name}: {heard.answer.reason} {heard.answer.detail}".rstrip() for name, heard in gone.items()]
-            why = _why(gang, WaitReason.IMAGE_UNAVAILABLE, f"cannot be pulled: {_some(said)}", None)
+            why = imagewhy.why(gang, WaitReason.IMAGE_UNAVAILABLE, f"cannot be pulled: {imagewhy.some(said)}", None)
             self._gone[gang.full_name] = _Gone(heard=gone, nodes=nodes, why=why)
             return why
         if open_:
-            text = f"its images are being resolved: {_some(open_)}"
-            return _why(gang, WaitReason.IMAGES_UNRESOLVED, text, now + self.policy.check_seconds)
+            text = f"its images are being resolved: {imagewhy.some(open_)}"
+            return imagewhy.why(gang, WaitReason.IMAGES_UNRESOLVED, text, now + self.policy.check_seconds)
         return None
+
+    def _awaits_secrets(self, gang: Gang, content: Iterable[Content], now: float) -> bool:
+        """Return whether a question would go without a secret that is only about to be read: its answer would prove nothing."""
+        named = {(gang.namespace, name) for each in content for name in each.pull_secrets}
+        if self.read is None or named <= self.read:
+            return False
+        self.note()
+        return now - self._reading.setdefault(gang.full_name, now) < self.policy.check_seconds
 
     def _holds(self, name: str, heard: _Heard, content: Collection[Content], nodes: Iterable[str]) -> bool:
         """Return whether the registry would tell the pods the same: some hide from strangers what they have."""
@@ -197,13 +191,15 @@ class Readiness:
         """Return what an image is, if that was heard lately; have a node asked if it was not, and nobody is being asked."""
         key = (namespace, name)
         heard, fresh = self._heard.get(key), self.policy.fresh_seconds if fresh_seconds is None else fresh_seconds
-        is_old = heard is None or now - heard.at > fresh
+        secret = self.secrets.get((namespace, imagename.host(name)))
+        # What was refused without a secret may be answered with one.
+        is_new = heard is not None and not heard.answer.digest and not heard.with_secret and secret is not None
+        is_old = heard is None or now - heard.at > fresh or is_new
         asked = self._asked.get(key)
         if is_old and (asked is None or now - asked.at > fresh):
             node = next((node for node in nodes if self._can_ask(node)), "")
             if node:
                 self._last_id += 1
-                secret = self.secrets.get((namespace, imagename.host(name)))
                 credential = secret.credential if secret is not None else None
                 question = Question(id=self._last_id, reference=name, credential=credential)
                 self.note()
@@ -246,7 +242,7 @@ class Readiness:
         state = self._view.nodes.get(node) if self._view is not None else None
         if state is None or self._view is None or self._view.is_stale(node) or state.warmth is None:
             return False
-        return not state.warmth.store.problem.startswith(WARMER_AWAY)
+        return not state.warmth.store.problem.startswith(imagewhy.WARMER_AWAY)
 
     def _is_awaited(self, namespace: str, name: str, now: float) -> bool:
         asked = self._asked.get((namespace, name))
@@ -260,7 +256,7 @@ class Readiness:
         missing = [each for each in missing if not each[3]]
         self.waived.pop(gang.full_name, None)
         if refused:
-            self.waived[gang.full_name] = f"not waited for: {_some(refused)}"
+            self.waived[gang.full_name] = f"not waited for: {imagewhy.some(refused)}"
         if not missing:
             return None
         since = self._since.get(gang.full_name, float("-inf"))
@@ -274,8 +270,8 @@ class Readiness:
             return None
         parts = [f"{node} misses {-(-size // _MIB)} MiB of {image}" for node, image, size, _ in missing]
         also = f"; {self.waived[gang.full_name]}" if refused else ""
-        text = f"has a place, held until its images are warm there: {_some(parts)}{also}"
-        return _why(gang, WaitReason.IMAGES_COLD, text, until)
+        text = f"has a place, held until its images are warm there: {imagewhy.some(parts)}{also}"
+        return imagewhy.why(gang, WaitReason.IMAGES_COLD, text, until)
 
     def _missing(self, gang: Gang, grant: Grant, content: Mapping[str, Content]) -> Iterator[tuple[str, str, int, str]]:
         """Yield what nodes of the place lack of images that somebody is to warm there, and why it will not come."""
@@ -306,7 +302,7 @@ class Readiness:
         elif answer is not None and state is not None and state.warmth is not None:
             reference = imagename.at(name, answer.digest)
             said = [(image.reason, image.detail) for image in state.warmth.images if image.reference == reference]
-        return next((f"{reason} {detail}".rstrip() for reason, detail in said if reason in _NOT_WARMED), "")
+        return next((f"{reason} {detail}".rstrip() for reason, detail in said if reason in imagewhy.NOT_WARMED), "")
 
 
 def names(gang: Gang) -> tuple[str, ...]:
@@ -325,21 +321,4 @@ def _is_absurd(answer: Answer) -> bool:
 
 def _is_gone(heard: _Heard) -> bool:
     reason = heard.answer.reason
-    return reason == NOT_FOUND or (reason == UNAUTHORIZED and heard.with_secret)
-
-
-def _why(gang: Gang, reason: WaitReason, text: str, changes_at: float | None) -> Explanation:
-    units = sum(podset.count * podset.units_per_pod for podset in gang.podsets)
-    return Explanation(
-        reason=reason,
-        summary=f"{text}; position 1"[:512],
-        position=1,
-        needed_units=units,
-        available_units=units,
-        changes_at=changes_at,
-    )
-
-
-def _some(parts: Sequence[str]) -> str:
-    more = f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
-    return ", ".join(part[:200] for part in parts[:_NAMED]) + more
+    return reason == imagewhy.NOT_FOUND or (reason == imagewhy.UNAUTHORIZED and heard.with_secret)

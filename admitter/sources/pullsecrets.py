@@ -43,6 +43,11 @@ class PullSecrets:
         self._wanted: frozenset[tuple[str, str]] = frozenset()
         self._news = asyncio.Event()
 
+    @property
+    def read(self) -> frozenset[tuple[str, str]]:
+        """Namespace and name of those that were looked up: what they hold, or that they may not be read, is known."""
+        return frozenset(self._known)
+
     def want(self, wanted: Mapping[str, frozenset[str]]) -> Secrets:
         """Return what is known of the secrets that are wanted now, and have the others read."""
         named = sorted((namespace, name) for namespace, names in wanted.items() for name in names)

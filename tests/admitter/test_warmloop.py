@@ -25,6 +25,7 @@ class World:
     def __init__(self):
         self.now, self.leads, self.plans, self.wanted, self.sent = 1000.0, True, 0, [], {}
         self.warmth = node_warmth()
+        self.read = frozenset({("team-a", "regcred")})
         policy = Policy(images=IMAGES)
         self.images = Readiness(IMAGES)
         terms = Terms(

@@ -341,3 +341,45 @@ def test_the_log_says_what_a_lease_did_not_wait_for():
     (leased,) = [event for event in book.events if event.kind == "leased"]
     assert REFUSED in leased.detail
     assert images.waived == {}
+
+
+NAMING = wanting(GANG, Content(images=(NAME,), pull_secrets=("regcred",)))
+
+
+def test_a_question_waits_for_the_secret_that_is_being_read_within_the_bound():
+    images = looked()
+    images.read = frozenset()
+    assert judge(images, 0.0, gang=NAMING).reason is WaitReason.IMAGES_UNRESOLVED
+    assert images.questions(0.0) == {}
+    images.secrets, images.read = SECRET, frozenset({("team-a", "regcred")})
+    assert judge(images, 1.0, gang=NAMING) is not None
+    assert images.questions(1.0)["n1"][0].credential == OPENER
+
+
+def test_a_secret_that_never_comes_is_waited_for_no_longer_than_the_bound():
+    images = looked()
+    images.read = frozenset()
+    assert judge(images, 0.0, gang=NAMING) is not None
+    judge(images, POLICY.check_seconds, gang=NAMING)
+    assert images.questions(POLICY.check_seconds)["n1"][0].credential is None
+    assert judge(images, 2 * POLICY.check_seconds, gang=NAMING) is None
+
+
+def test_who_reads_no_secrets_waits_for_none():
+    images = looked()
+    judge(images, 0.0, gang=NAMING)
+    assert images.questions(0.0)["n1"][0].credential is None
+
+
+def test_what_was_refused_without_a_secret_is_asked_again_once_there_is_one():
+    images = looked()
+    judge(images, 0.0, gang=NAMING)
+    reply(images, 1.0, reason="Unauthorized")
+    judge(images, 2.0, gang=NAMING)
+    assert images.questions(2.0) == {}
+    images.secrets = SECRET
+    judge(images, 3.0, gang=NAMING)
+    assert images.questions(3.0)["n1"][0].credential == OPENER
+    reply(images, 3.5, reason="Unauthorized")
+    judge(images, 4.0, gang=NAMING)
+    assert images.questions(4.0) == {}, "once"
