@@ -17,12 +17,13 @@ Not here: when (gateloop.py), on Nodes (nodes.py), and what has to wait for a na
 import copy
 import datetime
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import lightkube
 import structlog
 from lightkube import generic_resource
+from lightkube.core import exceptions
 from lightkube.models import core_v1, meta_v1
 from lightkube.resources import batch_v1
 from lightkube.resources import core_v1 as core
@@ -34,6 +35,7 @@ from admitter.model.cluster import Expression, KubePod, NodeTerm, Owner
 from admitter.publish.nodes import CONTROLLER, Failed, Outcome, failure
 from admitter.publish.remaking import Remaker
 from muster.model import labels
+from muster.model.kube import PodPhase
 
 _LOG = structlog.get_logger(__name__)
 
@@ -42,6 +44,8 @@ SUSPENDED = "suspended"
 """To have its pods made anew at once."""
 HELD = "held"
 """Until there is a place for its pods."""
+REMADE = "remade"
+"""A bare pod that was sent back, by whoever led then: the mark goes with it."""
 _JOB_SET = generic_resource.create_namespaced_resource("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 _OWNERS: Mapping[str, Any] = {"Job": batch_v1.Job, "JobSet": _JOB_SET}
 """What is suspended and resumed to have its pods made anew."""
@@ -63,6 +67,7 @@ class PodWriter:
         """`may_write` is the guard's; `reporter` is this admitter's name, which Events show."""
         self._client = client
         self._remaker = Remaker(client)
+        self._went_on = -1
         self._may_write = may_write
         self._utc = utc
         self._reporter = reporter
@@ -81,7 +86,7 @@ class PodWriter:
         """Delete a pod that was let go and not bound; one that nobody makes anew is made anew by us, held.
 
         The copy is tried first: what the API server would not take again is not deleted. It is made once the name is free
-        (remaking.py), which is not waited for.
+        (remaking.py), which is not waited for; a mark on the one that goes tells the next leader, while it is there.
         """
         if self._remaker.is_waiting(pod.uid):
             return Outcome.DONE, ""
@@ -94,12 +99,39 @@ class PodWriter:
                 found = await self._client.get(core.Pod, pod.name, namespace=pod.namespace)
                 again = held_copy(found)
                 await self._client.create(core.Pod(metadata=_renamed(again.metadata), spec=again.spec), dry_run=True)
-            await self._client.create(eviction(pod), pod.name, namespace=pod.namespace)
+            version = pod.resource_version if again is None else await self._mark(pod, pod.resource_version, REMADE)
+            try:
+                await self._client.create(eviction(pod, version), pod.name, namespace=pod.namespace)
+            except exceptions.ApiError:
+                # It stays: somebody else may delete it one day, and means it.
+                if again is not None:
+                    await self._mark(pod, "", None)
+                raise
             if again is not None:
                 _LOG.warning("a bare pod is made anew", pod=pod.full_name, uid=pod.uid)
                 self._remaker.begin(again, pod.uid)
 
         return await self._send(term, request)
+
+    async def _mark(self, pod: KubePod, seen: str, mark: str | None) -> str:
+        """Mark a bare pod as it was at the version `seen`, if any, and return its version after that."""
+        metadata: dict[str, Any] = {"uid": pod.uid, "annotations": {labels.REPLAN.full: mark}}
+        if seen:
+            metadata["resourceVersion"] = seen
+        found = await self._client.patch(
+            core.Pod, pod.name, {"metadata": metadata}, namespace=pod.namespace, patch_type=PatchType.MERGE
+        )
+        return (found.metadata.resourceVersion if found.metadata is not None else None) or ""
+
+    def go_on(self, pods: Iterable[KubePod], term: int) -> None:
+        """Once in a term: make anew what a leader before us sent back and did not live to make."""
+        if term == self._went_on or not self._may_write(term):
+            return
+        self._went_on = term
+        for pod in pods:
+            if is_unmade(pod) and not self._remaker.is_waiting(pod.uid):
+                _LOG.warning("a bare pod that an earlier leader sent back is made anew", pod=pod.full_name, uid=pod.uid)
+                self._remaker.resume(pod, held_copy)
 
     async def suspend(self, owner: Owner, namespace: str, term: int, version: str) -> tuple[Outcome, str]:
         """Suspend a Job or JobSet as it was seen, with the mark that says that it was us."""
@@ -216,8 +248,17 @@ def _form(term: NodeTerm) -> dict[str, Any]:
     }
 
 
-def eviction(pod: KubePod) -> core.PodEviction:
-    """Return the request that deletes this pod as it was seen, and no other.
+def is_unmade(pod: KubePod) -> bool:
+    """Return whether a bare pod goes because it was sent back; one that runs, or is done, goes because somebody wants that.
+
+    A kubelet lets a pod that never ran go as one that failed (since Kubernetes 1.27).
+    """
+    is_ours = pod.annotations.get(labels.REPLAN.full) == REMADE and pod.controller is None
+    return is_ours and pod.deletion_at is not None and pod.phase in (PodPhase.PENDING, PodPhase.FAILED)
+
+
+def eviction(pod: KubePod, version: str) -> core.PodEviction:
+    """Return the request that deletes this pod as it was at that version, and no other.
 
     An eviction and not a delete: the client's delete takes no preconditions, and a disruption budget is respected.
     """
@@ -226,7 +267,7 @@ def eviction(pod: KubePod) -> core.PodEviction:
         deleteOptions=meta_v1.DeleteOptions(
             # A pod on a node may have started in this moment: it ends as any other does.
             gracePeriodSeconds=None if pod.node else 0,
-            preconditions=meta_v1.Preconditions(uid=pod.uid, resourceVersion=pod.resource_version),
+            preconditions=meta_v1.Preconditions(uid=pod.uid, resourceVersion=version),
         ),
     )
 
@@ -240,7 +281,8 @@ def held_copy(found: core.Pod) -> core.Pod:
     spec = copy.copy(found.spec)
     spec.nodeSelector, spec.nodeName = selector or None, None
     spec.schedulingGates = [*gates, core_v1.PodSchedulingGate(name=labels.GANG.full)]
-    annotations = {key: value for key, value in (found.metadata.annotations or {}).items() if key != labels.LEASE.full}
+    ours = (labels.LEASE.full, labels.REPLAN.full)
+    annotations = {key: value for key, value in (found.metadata.annotations or {}).items() if key not in ours}
     metadata = meta_v1.ObjectMeta(
         name=found.metadata.name,
         namespace=found.metadata.namespace,

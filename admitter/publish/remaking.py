@@ -11,12 +11,15 @@ Why by namespace: how long a pod takes to go is in its maker's hands (a finalize
 
 import asyncio
 import collections
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import lightkube
 import structlog
 from lightkube.resources import core_v1 as core
 
 from admitter.core import pace
+from admitter.model.cluster import KubePod
 from admitter.publish.nodes import Failed, Outcome, failure
 
 _LOG = structlog.get_logger(__name__)
@@ -48,15 +51,37 @@ class Remaker:
     def begin(self, again: core.Pod, before: str) -> None:
         """Create a pod once the one of that UID, which has its name, is gone."""
         assert again.metadata is not None
-        namespace = again.metadata.namespace or ""
-        self._each[namespace] += 1
-        self._tasks[before] = task = asyncio.create_task(self._remake(again, before))
-        task.add_done_callback(lambda task: self._end(task, namespace, before))
+        self._start(again.metadata.namespace or "", before, self._remake(again, before))
+
+    def resume(self, before: KubePod, copy: Callable[[core.Pod], core.Pod]) -> None:
+        """Create a pod like one that still goes, once that is gone."""
+        self._start(before.namespace, before.uid, self._resume(before, copy))
 
     async def wait(self) -> None:
         """Return when nothing waits any more."""
         while self._tasks:
             await asyncio.wait(set(self._tasks.values()))
+
+    def _start(self, namespace: str, before: str, work: Coroutine[Any, Any, None]) -> None:
+        self._each[namespace] += 1
+        self._tasks[before] = task = asyncio.create_task(work)
+        task.add_done_callback(lambda task: self._end(task, namespace, before))
+
+    async def _resume(self, before: KubePod, copy: Callable[[core.Pod], core.Pod]) -> None:
+        rest = pace.RESTED
+        while True:
+            try:
+                found = await self._client.get(core.Pod, before.name, namespace=before.namespace)
+            except Failed as error:
+                if failure(error).outcome is not Outcome.BUSY:
+                    _LOG.error("a bare pod was not made anew", pod=before.full_name, detail=failure(error).detail)
+                    return
+                rest = rest.failed(0.0, MOST_SECONDS)
+                await asyncio.sleep(rest.until)
+            else:
+                break
+        if found.metadata is not None and found.metadata.uid == before.uid:
+            await self._remake(copy(found), before.uid)
 
     def _end(self, task: asyncio.Task[None], namespace: str, before: str) -> None:
         del self._tasks[before]

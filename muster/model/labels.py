@@ -51,8 +51,9 @@ LEASE = Key(name="lease", on=("pod",), kind=Kind.ANNOTATION)
 UNVERIFIED = Key(name="unverified", on=("pod",), kind=Kind.ANNOTATION)
 """It was let go without a lease while Muster could not see; names the pods that went together."""
 
-REPLAN = Key(name="replan", on=("Job", "JobSet"), kind=Kind.ANNOTATION)
-"""We suspended it to have its held pods made anew; whoever leads resumes it."""
+REPLAN = Key(name="replan", on=("Job", "JobSet", "pod"), kind=Kind.ANNOTATION)
+"""We suspended it to have its held pods made anew; whoever leads resumes it. On a bare pod: we sent it back, and whoever leads
+makes it anew."""
 
 KEPT = Key(name="kept", on=("Node",), kind=Kind.ANNOTATION)
 """Which annotations of autoscalers on the Node are ours."""

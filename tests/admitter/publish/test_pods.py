@@ -12,8 +12,8 @@ from tests.admitter.grouppods import a_pod
 
 
 def test_a_pod_on_a_node_ends_in_its_kubelets_time():
-    assert pods.eviction(a_pod()).deleteOptions.gracePeriodSeconds == 0
-    assert pods.eviction(a_pod(node="n1")).deleteOptions.gracePeriodSeconds is None
+    assert pods.eviction(a_pod(), "1").deleteOptions.gracePeriodSeconds == 0
+    assert pods.eviction(a_pod(node="n1"), "1").deleteOptions.gracePeriodSeconds is None
 
 
 class Client:
@@ -25,6 +25,9 @@ class Client:
     async def get(self, kind, name, *, namespace):
         metadata = meta_v1.ObjectMeta(name=name, namespace=namespace)
         return core.Pod(metadata=metadata, spec=core_v1.PodSpec(containers=[], nodeName="n1"))
+
+    async def patch(self, kind, name, body, *, namespace, patch_type):
+        return core.Pod(metadata=meta_v1.ObjectMeta(name=name, resourceVersion="2"))
 
     async def create(self, item, name="", *, namespace="", dry_run=False):
         kind = type(item).__name__
