@@ -23,6 +23,8 @@ RUN_SECONDS = "fake.muster.dev/run-seconds"
 """Annotation of a pod: how long its containers run. Without it: 0, or for ever where restartPolicy is Always."""
 EXIT_CODE = "fake.muster.dev/exit-code"
 """Annotation of a pod: what its containers end with; default 0."""
+UNPULLABLE = "fake.muster.dev/unpullable"
+"""Annotation of a pod, `true`: its images do not come; it waits until it is deleted."""
 LOST = "fake.muster.dev/lost"
 """Annotation of a Node: how many devices are gone, the first ones of the list."""
 UNNOTICED = "fake.muster.dev/unnoticed"
@@ -55,6 +57,7 @@ class Bound:
     run_seconds: float | None
     """None: until deleted."""
     exit_code: int
+    is_unpullable: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -130,6 +133,7 @@ def bound(pod: core_v1.Pod, resource: str) -> Bound:
         is_deleted=metadata.deletionTimestamp is not None,
         run_seconds=float(seconds) if seconds else None,
         exit_code=int(annotations.get(EXIT_CODE, "0")),
+        is_unpullable=annotations.get(UNPULLABLE) == "true",
     )
 
 
@@ -209,6 +213,17 @@ def running(machine: Machine, pod: Bound, resource: str, now: str) -> dict[str, 
         "hostIP": "127.0.0.1",
         "conditions": _conditions("True", now),
         "containerStatuses": containers,
+    }
+
+
+def unpulled(pod: Bound, now: str) -> dict[str, Any]:
+    """Return the status of a pod whose images do not come; pkg/kubelet/images."""
+    waiting = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{pod.containers[0][1]}"'}
+    return {
+        "phase": "Pending",
+        "startTime": now,
+        "conditions": _conditions("False", now),
+        "containerStatuses": _containers(pod, {"waiting": waiting}, ready=False),
     }
 
 

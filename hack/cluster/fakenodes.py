@@ -188,6 +188,9 @@ class Fleet:
         if rejection is not None:
             await self._write(pod, fakekubelet.rejected(rejection))
             return
+        if pod.is_unpullable:
+            await self._write(pod, fakekubelet.unpulled(pod, _now()))
+            return
         await self._write(pod, fakekubelet.running(machine, pod, RESOURCE, _now()))
         if pod.run_seconds is None:
             return

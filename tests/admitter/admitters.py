@@ -98,6 +98,12 @@ class Feeder:
         self.leases = None
         """The last LeaseSet it was told."""
         self.slices = []
+        self.warmth = None
+        """What its warmer says; None: it has none."""
+        self.warm = []
+        """The lists of images that it was told."""
+        self.answer = lambda _: feed_pb2.ImageAnswer(reason="WarmerUnavailable")
+        """What its warmer answers to a question."""
         self.resyncs = 0
         """How often it was asked for all it knows: by each new leadership."""
 
@@ -117,6 +123,8 @@ class Feeder:
         pbform.fill(message.topology, feedworld.TOPOLOGY)
         if leases is not None:
             message.leases.CopyFrom(leases)
+        if self.warmth is not None:
+            pbform.fill(message.warmth, self.warmth)
         await self._wire.say(snapshot=message)
 
     async def listen(self):
@@ -130,6 +138,16 @@ class Feeder:
                     self.slices.append(message.slice)
                 case "resync":
                     self.resyncs += 1
+                case "warm":
+                    await self._hear_warm(message.warm)
+
+    async def _hear_warm(self, wanted):
+        asked = {question.id for each in self.warm for question in each.questions}
+        self.warm.append(wanted)
+        for question in (each for each in wanted.questions if each.id not in asked):
+            answer = self.answer(question)
+            answer.id = question.id
+            await self._wire.say(answers=feed_pb2.ImageAnswers(answers=[answer]))
 
     def units(self):
         """Units leased here, as this node was told."""

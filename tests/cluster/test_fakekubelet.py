@@ -60,6 +60,15 @@ def test_how_long_a_pod_runs():
     assert a_pod("slow", **{fakekubelet.RUN_SECONDS: "1.5"}).run_seconds == 1.5
 
 
+def test_a_pod_whose_images_do_not_come_waits():
+    assert not a_pod("one").is_unpullable
+    pod = a_pod("two", **{fakekubelet.UNPULLABLE: "true"})
+    assert pod.is_unpullable
+    status = fakekubelet.unpulled(pod, NOW)
+    (container,) = status["containerStatuses"]
+    assert (status["phase"], container["state"]["waiting"]["reason"]) == ("Pending", "ImagePullBackOff")
+
+
 def test_a_running_pod_shows_its_devices():
     machine, _ = fakekubelet.admit(fakekubelet.a_machine("a", 1), a_pod("one"), RESOURCE)
     container = fakekubelet.running(machine, a_pod("one"), RESOURCE, NOW)["containerStatuses"][0]
