@@ -13,13 +13,13 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
 from admitter import confined as confining
 from admitter.confined import Confined
-from admitter.core import failopen, gates, gatescene, groups, rollouts, strikes
+from admitter.core import failopen, gates, gatescene, groups, leased, rollouts, strikes
 from admitter.core.kin import Kin
 from admitter.core.membership import Membership
 from admitter.core.outage import Outage
@@ -61,7 +61,11 @@ PAUSE_SECONDS = 0.05
 """Between two looks: a Job's pods come within a moment of each other."""
 _NOTHING = Hold()
 LOOK_SECONDS = 1.0
-"""How often everything that is held is looked at, whether or not it changed: patience runs out by itself."""
+"""How often what waits, is late or was refused is looked at, whether or not it changed: patience runs out by itself."""
+STEADY_SECONDS = 60.0
+"""How often a gang is looked at that runs and of which nothing can come due: to be safe."""
+AT_ONCE = 50
+"""Gangs looked at before others get their turn on the event loop: 8 ms at 8 pods each."""
 
 
 class GateLoop:
@@ -94,16 +98,14 @@ class GateLoop:
         self._recheck = Recheck(desk.record, cluster, objects.workloads, policy.gate, issuer.is_busy)
         self._term = 0
         self._looked_at = -LOOK_SECONDS
-        """When everything was looked at last."""
+        """When what waits was looked at last."""
+        self._steady: dict[str, float] = {}
+        """Gangs of which nothing can come due by itself, and when each was looked at last."""
         cluster.listen(self._take)
 
     def changed(self, namespace: str) -> None:
         """Something above the pods of a namespace has changed; empty: perhaps everything."""
-        self._membership.touch(
-            uid
-            for uid, pod in self._cluster.pods().items()
-            if (not namespace or pod.namespace == namespace) and self._concerns(pod)
-        )
+        self._membership.stir(namespace)
         self._wake.set()
 
     def _touch(self, key: str) -> None:
@@ -131,7 +133,7 @@ class GateLoop:
                         await self._wake.wait()
                 self._wake.clear()
                 try:
-                    self._look()
+                    await self._look()
                 except Exception:  # noqa: BLE001 -- the loop's one broad catch; the next look tries again
                     _LOG.exception("look at held pods failed")
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -148,48 +150,69 @@ class GateLoop:
             pod = change.after or change.before
             if pod is not None:
                 # A pod that runs without our gate may still be a member: its marker says so.
-                self._membership.touch((pod.uid,))
+                self._membership.note(pod, is_gone=change.after is None)
         if not self._membership.is_settled:
             self._wake.set()
 
     # -- one look
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
+        """Look at what has changed, and by the clock at all that may come due."""
         term = self._desk.term
         if term != self._term:
             self._gangs.clear()
-            self._holds, self._term = {}, term
+            self._holds, self._steady, self._term = {}, {}, term
             self._outage.restart()
             self.changed("")
-        if not term or not self._guard.may_write(term) or not self._cluster.is_synced or not self._objects.is_synced:
+        if not self._may_act():
             return
-        workloads, now = self._objects.workloads(), self._clock.monotonic()
+        now = self._clock.monotonic()
+        # By the clock and not by a pause between changes: in a busy cluster there is none.
+        is_time = now - self._looked_at >= LOOK_SECONDS
+        self._membership.touch_stirred(self._cluster.pods(), self._concerns, is_time=is_time)
         place = functools.partial(self._confined.attempt, confining.PLACE)
-        self._dirty |= self._membership.settle(self._cluster.pod, workloads, place)
+        self._dirty |= self._membership.settle(self._cluster.pod, self._objects.workloads(), place)
+        if is_time:
+            self._looked_at = now
+            for event in self._outage.look(now, map(self._desk.record, self._holds)):
+                self._tell(event)
+        keys = sorted(self._dirty | (self._due(now) if is_time else set()))
+        for start in range(0, len(keys), AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            if not self._may_act() or self._desk.term != self._term:
+                return
+            self._look_at(keys[start : start + AT_ONCE])
+        if is_time:
+            waiting = {hold.paused.uid for hold in self._holds.values() if hold.paused is not None}
+            self._issuer.resume_suspended(self._objects.workloads(), self._term, waiting)
+
+    def _may_act(self) -> bool:
+        term = self._desk.term
+        return bool(term and self._guard.may_write(term) and self._cluster.is_synced and self._objects.is_synced)
+
+    def _due(self, now: float) -> set[str]:
+        """Return what is held and may have come due."""
+        rested = {key for key, at in self._steady.items() if now - at < STEADY_SECONDS}
+        return self._holds.keys() - rested
+
+    def _look_at(self, keys: Sequence[str]) -> None:
         look = gatescene.Look(
-            workloads=workloads,
+            workloads=self._objects.workloads(),
             known=self._desk.requests_of_leases(),
-            kin=Kin(self._cluster.pods().values, workloads),
+            kin=Kin(self._cluster.pods().values, self._objects.workloads()),
             holdings=rollouts.Holdings(self._bound_pods),
-            moment=gatescene.Moment(now=now, utc=self._clock.utc()),
+            moment=gatescene.Moment(now=self._clock.monotonic(), utc=self._clock.utc()),
             nodes=self._cluster.nodes(),
             grants_on=self._desk.grants_on,
             is_busy=self._issuer.is_busy,
         )
-        # By the clock and not by a pause between changes: in a busy cluster there is none.
-        everything = now - self._looked_at >= LOOK_SECONDS
-        if everything:
-            for event in self._outage.look(now, map(self._desk.record, self._holds)):
-                self._tell(event)
-        for key in sorted(self._dirty | (self._holds.keys() if everything else set())):
+        for key in keys:
             self._dirty.discard(key)
+            self._steady.pop(key, None)
             kind = self._confined.attempt(confining.GANG, key, functools.partial(self._step, key, look))
             if kind:
                 self._confined.attempt(confining.GANG, key, functools.partial(self._tell_failed, key, kind))
-        if everything:
-            self._looked_at = now
-            waiting = {hold.paused.uid for hold in self._holds.values() if hold.paused is not None}
-            self._issuer.resume_suspended(workloads, self._term, waiting)
 
     def _step(self, key: str, look: gatescene.Look) -> None:
         uids = self._membership.of(key)
@@ -207,6 +230,9 @@ class GateLoop:
         self._holds[key], intents = failopen.step(scene, hold, self._policy, self._outage.permit(key))
         for intent in intents:
             self._do(intent, key, scene)
+        has_started = record is not None and record.state is GangState.STARTED
+        if has_started and not intents and leased.is_steady(scene.group, self._holds[key], self._policy):
+            self._steady[key] = look.moment.now
 
     def _tell_failed(self, key: str, kind: str) -> None:
         """Say on its first pod that a gang waits for a bug of ours; it is looked at again all the same."""

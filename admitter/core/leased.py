@@ -96,6 +96,13 @@ def follow(
     return hold, told, intents
 
 
+def is_steady(group: Group, hold: Hold, policy: GatePolicy) -> bool:
+    """Return whether nothing of a gang that has started can come due by itself: only a change makes it worth another look."""
+    open_ends = (hold.strikes, hold.paused, hold.stays, hold.yields, hold.unseated, hold.astray, hold.unpulled)
+    is_whole = all(member.pod.node and policy.gate not in member.pod.gates for member in group.members)
+    return hold.told == RELEASED and is_whole and not any(open_ends)
+
+
 def _releases(group: Group, lease: Lease, taken: Mapping[str, Seat], policy: GatePolicy) -> Iterator[Release]:
     for member in group.members:
         if policy.gate not in member.pod.gates or obstacles.foreign_gates(member.pod, policy):

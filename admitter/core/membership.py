@@ -6,7 +6,7 @@ Invariant: a pod has one place at a time; a name is known while a pod has it, or
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from admitter.core import groups
 from admitter.model.cluster import KubePod
@@ -21,12 +21,49 @@ class Membership:
         """Key -> UIDs of all pods that have that place."""
         self._places: dict[str, groups.Place] = {}
         """By UID."""
+        self._uids: dict[str, set[str]] = {}
+        """By namespace, of all pods."""
+        self._stirred: set[str] = set()
+        """Namespaces above whose pods something has changed since the last look; empty: perhaps everywhere."""
+        self._settling: set[str] = set()
+        """The same, since it was time."""
         self._fresh: set[str] = set()
         """UIDs whose place has to be made out anew."""
 
     def touch(self, uids: Iterable[str]) -> None:
         """Have these pods looked at anew."""
         self._fresh.update(uids)
+
+    def note(self, pod: KubePod, *, is_gone: bool) -> None:
+        """Take a change of one pod: it is looked at anew."""
+        self._fresh.add(pod.uid)
+        mine = self._uids.setdefault(pod.namespace, set())
+        if is_gone:
+            mine.discard(pod.uid)
+        else:
+            mine.add(pod.uid)
+        if not mine:
+            del self._uids[pod.namespace]
+
+    def stir(self, namespace: str) -> None:
+        """Something above the pods of a namespace has changed; empty: perhaps everywhere."""
+        self._stirred.add(namespace)
+
+    def touch_stirred(self, pods: Mapping[str, KubePod], concerns: Callable[[KubePod], bool], *, is_time: bool) -> None:
+        """Have pods looked at anew above which something has changed: those without a place at once, the others when it `is_time`.
+
+        Every event of every Job stirs its namespace, whatever its pods ask for; a pod that waits for its Job to be known is not
+        to wait long.
+        """
+        stirred, self._stirred = self._stirred, set()
+        self._settling |= stirred
+        if is_time:
+            stirred, self._settling = self._settling, set()
+        found: Iterable[KubePod] = pods.values()
+        if "" not in stirred:
+            uids = (uid for namespace in stirred for uid in self._uids.get(namespace, ()))
+            found = (pods[uid] for uid in uids if uid in pods)
+        self._fresh.update(pod.uid for pod in found if concerns(pod) and (is_time or not self.has(pod.uid)))
 
     @property
     def is_settled(self) -> bool:

@@ -19,7 +19,7 @@ from admitter.publish.nodes import Outcome
 from muster.model import labels
 from muster.model.vocabulary import WaitReason
 from tests.admitter.clusters import TAKEN, a_node, a_view
-from tests.admitter.gatescenes import NOW, POLICY, a_record, ready
+from tests.admitter.gatescenes import NOW, POLICY, a_record, ready, running
 from tests.admitter.grouppods import a_job, a_job_pod, a_pod
 
 JOB = a_job(parallelism=2, completions=2)
@@ -37,7 +37,7 @@ class Town:
         self.news = asyncio.Semaphore(0)
         self.released, self.replanned, self.looks = [], asyncio.Event(), 0
         self.glances, self.reported, self.noted, self.said = 0, {}, [], []
-        self.places = ("n1", "n2")
+        self.places, self.job = ("n1", "n2"), JOB
 
     # -- the cluster
 
@@ -62,7 +62,7 @@ class Town:
         self.tell(Changes(pods=(PodChange(before=before, after=pod),)))
 
     def workloads(self):
-        return Workloads(jobs={JOB.uid: JOB})
+        return Workloads(jobs={JOB.uid: JOB} if self.job is not None else {})
 
     # -- the queue
 
@@ -169,7 +169,7 @@ async def test_patience_runs_out_in_a_cluster_that_never_rests():
         for index in range(2):
             town.becomes(a_job_pod(index, gates=(), annotations={labels.LEASE.full: "t1-1"}))
         seen = town.glances
-        await until(lambda: town.glances > seen + 1)
+        await until(lambda: town.glances > seen)
         town.now += POLICY.bind_patience_seconds + 1
         async with asyncio.timeout(30):
             await town.replanned.wait()
@@ -259,6 +259,49 @@ async def test_what_refuses_every_patch_of_a_gang_has_refused_once():
         assert dict(loop._holds[KEY].strikes) == {"api server: refused": 1}
         assert loop._holds[KEY].not_before == NOW + POLICY.strike_seconds
         assert [event.kind for event in town.noted] == ["refused"]
+
+
+async def test_a_gang_that_runs_is_looked_at_when_it_changes_and_seldom_by_the_clock():
+    async with a_loop() as (town, _):
+        for index in range(2):
+            town.becomes(a_job_pod(index))
+        await until(lambda: len(town.released) == 2)
+        for index in range(2):
+            marks = {"annotations": {labels.LEASE.full: "t1-1"}, "resource_version": "2"}
+            town.becomes(running(a_job_pod(index, **marks), f"n{index + 1}"))
+        town.records[KEY] = dataclasses.replace(town.records[KEY], state=GangState.STARTED)
+        town.news.release()
+
+        async def after(seconds):
+            """Return how often anything was looked at, up to the next look by the clock."""
+            glances, looks = town.glances, town.looks
+            town.now += seconds
+            await until(lambda: town.looks > looks)
+            return town.glances - glances
+
+        async with asyncio.timeout(30):
+            while await after(gateloop.LOOK_SECONDS):
+                pass
+        assert await after(gateloop.LOOK_SECONDS) == 0
+        assert await after(gateloop.STEADY_SECONDS) == 1
+        glances = town.glances
+        town.becomes(running(a_job_pod(0, **{**marks, "resource_version": "3"}), "n1"))
+        await until(lambda: town.glances > glances)
+
+
+async def test_what_becomes_of_a_job_is_seen_whether_or_not_its_pods_change():
+    async with a_loop() as (town, loop):
+        town.job = None
+        for index in range(2):
+            town.becomes(a_job_pod(index))
+        looks = town.looks
+        town.now += gateloop.LOOK_SECONDS
+        await until(lambda: town.looks > looks)
+        assert not town.released
+        town.job = JOB
+        loop.changed("team-b")
+        loop.changed("team-a")
+        await until(lambda: len(town.released) == 2)
 
 
 class Poisoned(dict):
