@@ -94,7 +94,8 @@ class PodIssuer:
         self._start(owner.uid, lambda: self._resume(owner, namespace, term))
 
     def resume_suspended(self, workloads: Workloads, term: int, waiting_uids: Set[str] = frozenset()) -> None:
-        """Let what we suspended go on, once none of its pods is left; `waiting_uids` wait for a place."""
+        """Let what we suspended go on, once none of its pods is left, and bare pods be made anew; `waiting_uids` wait for a place."""
+        self._writer.go_on(self._cluster.pods().values(), term)
         waiting: dict[str, tuple[Owner, str]] = {}
         for kind, found in (("Job", workloads.jobs.values()), ("JobSet", workloads.job_sets.values())):
             for each in found:

@@ -134,6 +134,25 @@ async def test_bare_pods_that_do_not_go_hold_up_no_other_gang(town, client, sche
         assert not before & {pod.metadata.uid for pod in pods(town, "stuck")}
 
 
+async def test_a_new_leader_makes_the_bare_pods_that_the_old_one_sent_back(town, client, scheduler):
+    async with gated(town, client, bind_patience_seconds=5.0, strike_seconds=0.1):
+        scheduler.suspend()
+        create_gang(town, "stuck", 2)
+        before = {pod.metadata.uid for pod in pods(town, "stuck")}
+        for name in ("stuck-0", "stuck-1"):
+            set_finalizers(town, name, ["example.com/slow"])
+        await until(lambda: all(pod.metadata.deletionTimestamp for pod in pods(town, "stuck")), "both to be sent back")
+    scheduler.resume()
+    async with gated(town, client):
+        create_gang(town, "other", 2)
+        await until(lambda: len(running(town, "other")) == 2, "a gang of the new term")
+        assert {pod.metadata.uid for pod in pods(town, "stuck")} == before
+        for name in ("stuck-0", "stuck-1"):
+            set_finalizers(town, name, None)
+        await until(lambda: len(running(town, "stuck")) == 2, "the pods made anew")
+        assert not before & {pod.metadata.uid for pod in pods(town, "stuck")}
+
+
 async def test_a_new_leader_goes_on_where_the_old_one_stopped(town, client):
     create_gang(town, "gang", 3)
     async with gated(town, client):
