@@ -9,6 +9,7 @@ Why by folder: containerd 2 no longer tells which snapshotter is the default, bu
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 from agent.core import warmhandlers
@@ -17,6 +18,8 @@ from muster.model import codec
 
 _SNAPSHOTTER = "io.containerd.snapshotter.v1"
 _TRANSFER = frozenset(("io.containerd.transfer.v1", "io.containerd.streaming.v1"))
+_HOSTS_SINCE = 2
+"""1.7 has the service, and heeds no hosts.toml: it asks https at a registry that is plain http, and no mirror (1.7.24)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,16 @@ async def read(runtime: Client) -> Abilities:
     return Abilities(
         version=version,
         snapshotters=frozenset(folders),
-        has_transfer={plugin.kind for plugin in plugins} >= _TRANSFER,
+        has_transfer=_major(version) >= _HOSTS_SINCE and {plugin.kind for plugin in plugins} >= _TRANSFER,
         handlers=warmhandlers.handlers_of(configuration, default, frozenset(folders)),
     )
+
+
+def _major(version: str) -> int:
+    """Return a version's first number.
+
+    >>> _major("v2.2.9"), _major("1.7.24~ds1"), _major("")
+    (2, 1, 0)
+    """
+    found = re.match(r"v?(\d{1,4})\.", version)
+    return int(found[1]) if found else 0
