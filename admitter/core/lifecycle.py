@@ -187,6 +187,8 @@ def _filled(record: GangRecord) -> Lease:
 
 def _counted(record: GangRecord, view: ClusterView) -> frozenset[str]:
     """Return the UIDs of the members that have devices: by the agents, or by the API server for what no agent reports."""
+    if not record.members:
+        return frozenset()
     leased: dict[str, set[str]] = {}
     for place in record.lease.placements if record.lease is not None else ():
         leased.setdefault(place.podset, set()).add(place.resource)

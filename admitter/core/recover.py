@@ -118,8 +118,10 @@ def having(
 ) -> tuple[tuple[Member, str], ...]:
     """Return the members that have all that their podset asks for, each with the resource it has it of.
 
-    The newest ones, and of each podset no more than it has pods.
+    The newest ones, and of each podset no more than it has pods. Of fewer members than the gang has pods nobody needs to know.
     """
+    if len(members) < gang.pods:
+        return ()
     podsets = {podset.name: podset for podset in gang.podsets}
     left = {podset.name: podset.count for podset in gang.podsets}
     found = []

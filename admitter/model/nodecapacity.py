@@ -127,7 +127,8 @@ def _outstanding(counted: dict[str, int], leases: Iterable[NodeLease], name: str
     mine = [lease for lease in leases if lease.resource == name]
     claims = collections.Counter(uid for lease in mine for uid in lease.pod_uids)
     total = 0
-    for lease in mine:
+    # A pod that several claim is counted for whom it covers most; a small place in front would waste a large pod.
+    for lease in sorted(mine, key=lambda lease: -lease.units_per_pod):
         left = lease.units
         # First those that nobody else claims.
         for uid in sorted(lease.pod_uids, key=claims.__getitem__):

@@ -22,6 +22,11 @@ CASES = {
         ],
         0,
     ),
+    "a small place is claimed with a large gang's pod": (
+        [("u1", 8)],
+        [a_lease(1, uids=["u1"]), a_lease(8, identifier="t1-x-2", uids=["u1"], units_per_pod=8)],
+        1,
+    ),
     "a small pod is claimed for a large place": ([("u1", 1)], [a_lease(8, uids=["u1"], units_per_pod=8)], 7),
     "a large pod is claimed for a small place": ([("u1", 8)], [a_lease(2, uids=["u1"])], 1),
     "more pods than places": ([("u1", 1), ("u2", 1)], [a_lease(1, uids=["u1", "u2"])], 0),
