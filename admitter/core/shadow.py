@@ -41,7 +41,7 @@ def reserve(
         return None
     start = future.end_of(turn)
     if start is None:
-        return _gathered(gang, before, future, policy, now, waited)
+        return _gathered(gang, before, future, turn, policy, now, waited)
     if before is not None and before.starts_at is not None:
         own = _start_of(before, gang, future, turn, policy)
         if own is not None and own - start <= _WORTH_MOVING * (own - now):
@@ -72,7 +72,7 @@ def _made(gang: Gang, plan: Grant, now: float, start: float | None) -> Reservati
 
 
 def _gathered(
-    gang: Gang, before: Reservation | None, future: Future, policy: Policy, now: float, waited: float
+    gang: Gang, before: Reservation | None, future: Future, turn: int, policy: Policy, now: float, waited: float
 ) -> Reservation:
     """Return the place of which least is missing now, whoever holds the rest: what was gathered stays in it."""
     later = future.after(future.holders)
@@ -87,8 +87,8 @@ def _gathered(
         return dataclasses.replace(later, table=later.table.only(order[:count]))
 
     count = _first(lambda count: admit.fits(gang, near(count), policy), len(order))
-    assert count is not None
-    plan = admit.plan(gang, near(count), policy)
+    # A search that is cut off may miss among rows in another order what it found in theirs.
+    plan = admit.plan(gang, future.after(turn) if count is None else near(count), policy)
     assert isinstance(plan, Grant)
     made = _made(gang, plan, now, None)
     lacks = _missing(made, future.supply)
