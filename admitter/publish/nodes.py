@@ -42,7 +42,7 @@ _CONDITION_PATH = re.compile(r'\.status\.conditions\[type="([^"]+)"\]')
 _FORGOTTEN = "before-first-apply"
 """Whom the API server takes for the owner of what nobody is known to own, at the first apply."""
 _NOT_FOUND, _CONFLICT, _INVALID, _TOO_MANY = 404, 409, 422, 429
-_RIGHTS = (401, 403)
+_FORBIDDEN, _UNKNOWN = 403, 401
 
 
 class Outcome(enum.StrEnum):
@@ -259,9 +259,10 @@ def failure(error: BaseException) -> Sent:
         return Sent(outcome=Outcome.GONE, detail=detail)
     if status == _CONFLICT:
         return Sent(outcome=Outcome.CONFLICT, detail=detail, foreign=_foreign(causes))
-    if status in (0, _TOO_MANY) or status >= 500:
+    # Who does not know us for a moment has not refused: a token is renewed, and read anew.
+    if status in (0, _TOO_MANY, _UNKNOWN) or status >= 500:
         return Sent(outcome=Outcome.BUSY, detail=detail)
-    return Sent(outcome=Outcome.REFUSED if status in _RIGHTS else Outcome.INVALID, detail=detail)
+    return Sent(outcome=Outcome.REFUSED if status == _FORBIDDEN else Outcome.INVALID, detail=detail)
 
 
 def _causes(error: BaseException) -> Sequence[meta_v1.StatusCause]:
