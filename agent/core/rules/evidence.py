@@ -148,6 +148,7 @@ OF_RULE: Mapping[str, Evidence] = types.MappingProxyType(
         "F4": _on(_GPU, _GA, "pci"),
         "dra-unpublished": _on(_GPU, _GA, "plugins", "dra.drivers", uses=("dra.slices", "boot")),
         "pci-drained": _on(_GPU, "nvml.devices.pci", "pci"),
+        "gpu-unasked": _on(_GPU, _PROCESSES, _GA, _LIST, "pods"),
         "management-tool": _on(_GPU, _PROCESSES, _GA, _LIST),
         "operator-pod": _on(_GA, _LIST),
         "F5": _on(_GPU, _GA, "nvml.devices.licence", uses=("boot",)),

@@ -1,4 +1,4 @@
-"""Somebody outside the kubelet's ledger uses a device (faults.md E4, E5, E6, E8).
+"""Somebody outside the kubelet's ledger uses a device (faults.md E4, E5, E6, E8), or a pod that asked for none.
 
 Input: processes with their meaning (core/holders.py), List, pods. Output: ids that look free and are taken.
 
@@ -6,11 +6,11 @@ Invariant: only an id that the kubelet may hand out next can be contended; one t
 anyway.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agent.core import holders
 from agent.core.context import Context, after, named, unheld
-from agent.core.holders import Use
+from agent.core.holders import Usage, Use
 from agent.model.finding import Effect, Rule, Suspicion
 from agent.model.policy import Policy
 from agent.model.snapshot import DeviceId, ResourceView, Unit
@@ -74,6 +74,16 @@ HELD_BY_INIT = Rule(
     remedy=Remedy.NONE,
     clears_when="List names the pod with the device, or its processes are gone",
 )
+UNASKED = Rule(
+    id="gpu-unasked",
+    cause="PodUsesGpuUnasked",
+    verdict=Verdict.CONTENDED,
+    effect=Effect.TAKEN,
+    reason=Reason.FOREIGN_PROCESS,
+    remedy=Remedy.STOP_FOREIGN_PROCESS,
+    wait="foreign-process",
+    clears_when="the pod asks for what it uses, or its processes are gone",
+)
 MEMORY = Rule(
     id="E6",
     cause="MemoryHeldNoProcess",
@@ -85,7 +95,7 @@ MEMORY = Rule(
     clears_when="the device's used memory is back at the driver's baseline",
 )
 
-RULES = (FOREIGN, TOOL, OPERATOR_POD, ORPHAN, TERMINATING, HELD_BY_INIT, MEMORY)
+RULES = (FOREIGN, TOOL, OPERATOR_POD, ORPHAN, TERMINATING, HELD_BY_INIT, UNASKED, MEMORY)
 
 _RULE_OF = {Use.FOREIGN: FOREIGN, Use.ORPHAN: ORPHAN, Use.KNOWN_POD: HELD_BY_INIT}
 
@@ -94,19 +104,38 @@ def find(context: Context) -> Iterator[Suspicion]:
     """Yield a suspicion for every device that is used and looks free, and for pods that do not end."""
     usages = holders.usages_of(context.snapshot, context.policy)
     for view in context.snapshot.resources:
+        asking = _asking(context, view)
         for device in unheld(view):
             if device.unit is None:
                 continue
-            for use, rule in _RULE_OF.items():
+            for use in _RULE_OF:
                 hits = [usage for usage in usages if usage.unit == device.uuid and usage.use is use]
                 if hits:
-                    is_tool = rule is FOREIGN and all(_is_tool(context.policy, usage.process.name) for usage in hits)
                     who = (usage.pod or f"pid {usage.process.pid} {usage.process.name}".rstrip() for usage in hits)
-                    yield _of_device(TOOL if is_tool else rule, view, device, f"{device.uuid}: {named(who)}")
+                    rule = _rule(use, hits, asking, context.policy)
+                    yield _of_device(rule, view, device, f"{device.uuid}: {named(who)}")
             if not any(usage.unit == device.uuid for usage in usages) and _is_memory_held(context, device.unit):
                 yield _of_device(MEMORY, view, device, f"{device.uuid}: memory in use, no process, no holder")
         yield from _terminating(context, view)
         yield from _operator_pods(context, view)
+
+
+def _rule(use: Use, hits: Sequence[Usage], asking: frozenset[str], policy: Policy) -> Rule:
+    """Return what its users make of a device: only who asked for this resource is in the kubelet's ledger for it."""
+    rule = _RULE_OF[use]
+    if rule is HELD_BY_INIT and not any(usage.pod in asking for usage in hits):
+        rule = UNASKED
+    if rule in (FOREIGN, UNASKED) and all(_is_tool(policy, usage.process.name) for usage in hits):
+        return TOOL
+    return rule
+
+
+def _asking(context: Context, view: ResourceView) -> frozenset[str]:
+    match context.snapshot.pods:
+        case Known(pods):
+            return frozenset(pod.full_name for pod in pods if pod.requests.get(view.name, 0) > 0)
+        case Unknown():
+            return frozenset()
 
 
 def _is_tool(policy: Policy, name: str) -> bool:

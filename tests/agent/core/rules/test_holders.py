@@ -62,3 +62,29 @@ def test_a_pods_mps_server_in_front_of_shared_gpus_is_no_stranger():
     report = last(builders.with_gpus(node, a_gpu(0, processes=Known((server,)))))
     assert "TerminatingPodOnGpu" not in causes(report)
     assert report.resources[WHOLE].admit_lenient == Known(4)
+
+
+def used_by(pod, name="python"):
+    """Return the report of a node where a pod that List does not name has a process on GPU 3."""
+    process = a_process(pid=7, name=name, cgroup=builders.pod_cgroup(pod.uid))
+    return last(builders.with_gpus(builders.a_node(pods=Known((pod,))), a_gpu(3, processes=Known((process,)))))
+
+
+@pytest.mark.parametrize("asks", [{"units": 0}, {"resource": "example.com/share"}], ids=["for none", "by another name"])
+def test_a_pod_that_uses_a_gpu_without_asking_for_it_takes_it(asks):
+    """NVIDIA_VISIBLE_DEVICES=all, a privileged pod: the kubelet's ledger has the GPU free, and a pick may hit it."""
+    report = used_by(builders.a_pod("sneaky", **asks))
+    assert "PodUsesGpuUnasked" in causes(report)
+    assert (report.resources[WHOLE].admit_strict, report.resources[WHOLE].admit_lenient) == (Known(0), Known(7))
+
+
+def test_a_pod_that_asked_for_it_is_in_the_kubelets_ledger():
+    report = used_by(builders.a_pod("init"))
+    assert causes(report) == {"InitContainerHolder"}
+    assert (report.resources[WHOLE].admit_strict, report.resources[WHOLE].admit_lenient) == (Known(7), Known(7))
+
+
+def test_a_tool_in_a_pod_that_asks_for_nothing_is_a_tool():
+    report = used_by(builders.a_pod("diag", units=0), name="dcgmproftester12")
+    assert causes(report) == {"ManagementToolOnGpu"}
+    assert report.resources[WHOLE].admit_strict == Known(0)
