@@ -38,7 +38,11 @@ async def start(server: grpc.aio.Server, path: pathlib.Path, mode: int) -> File:
         os.umask(before)
     file = identity(own)
     assert file is not None
-    os.replace(own, path)
+    try:
+        os.replace(own, path)
+    except OSError:
+        await server.stop(grace=None)
+        raise
     return file
 
 
