@@ -83,7 +83,7 @@ class Fault:
     @property
     def blinds(self):
         """True if the agent may rightly say less than the truth for as long as it lasts."""
-        return self.group in ("sick", "driver", "reader", "admitter", "kubelet", "cluster file")
+        return self.group in ("sick", "driver", "reader", "admitter", "kubelet")
 
 
 # -- the driver
@@ -251,6 +251,7 @@ def _pod_gone(world):
 
 
 def _bad_cluster_file(world):
+    """Never while the admitter is away: it refuses to start on a bad file, as it should."""
     world.fleet.cluster_file.write_bytes(b'{"nodes": {"gpu-a1": \xff')
 
 
@@ -328,7 +329,7 @@ _ROWS = (
     ("plugin down", "kubelet", _plugin_down, _plugin_up),
     ("pod holds a gpu", "pod", _pod, _pod_gone),
     ("checkpoint bad", "checkpoint", _bad_checkpoint, _good_checkpoint),
-    ("cluster file bad", "cluster file", _bad_cluster_file, _good_cluster_file),
+    ("cluster file bad", "admitter", _bad_cluster_file, _good_cluster_file),
     ("process outside kubernetes", "procfs", _foreign, _foreign_gone),
     ("proc entries vanish", "procfs", _vanishing, None),
     ("clock odd", "procfs", _odd_clock, _sane_clock),
