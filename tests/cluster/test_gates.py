@@ -114,16 +114,22 @@ async def test_a_bare_gang_that_is_not_bound_is_made_anew(town, client, schedule
         await until(lambda: len(running(town, "bare")) == 2, "the gang")
 
 
+async def sent_back(town, scheduler):
+    """Have two bare pods sent back that somebody's finalizer keeps; return their UIDs."""
+    scheduler.suspend()
+    create_gang(town, "stuck", 2)
+    before = {pod.metadata.uid for pod in pods(town, "stuck")}
+    for name in ("stuck-0", "stuck-1"):
+        set_finalizers(town, name, ["example.com/slow"])
+    await until(lambda: all(pod.metadata.deletionTimestamp for pod in pods(town, "stuck")), "both to be sent back")
+    return before
+
+
 async def test_bare_pods_that_do_not_go_hold_up_no_other_gang(town, client, scheduler, monkeypatch):
     """As many of them as requests may be on their way; each has somebody's finalizer, and goes only when that is gone."""
     monkeypatch.setattr(podissuer, "AT_ONCE", 2)
     async with gated(town, client, bind_patience_seconds=5.0, strike_seconds=0.1):
-        scheduler.suspend()
-        create_gang(town, "stuck", 2)
-        before = {pod.metadata.uid for pod in pods(town, "stuck")}
-        for name in ("stuck-0", "stuck-1"):
-            set_finalizers(town, name, ["example.com/slow"])
-        await until(lambda: all(pod.metadata.deletionTimestamp for pod in pods(town, "stuck")), "both to be sent back")
+        before = await sent_back(town, scheduler)
         scheduler.resume()
         create_gang(town, "other", 2)
         await until(lambda: len(running(town, "other")) == 2, "a gang of somebody else")
@@ -136,12 +142,7 @@ async def test_bare_pods_that_do_not_go_hold_up_no_other_gang(town, client, sche
 
 async def test_a_new_leader_makes_the_bare_pods_that_the_old_one_sent_back(town, client, scheduler):
     async with gated(town, client, bind_patience_seconds=5.0, strike_seconds=0.1):
-        scheduler.suspend()
-        create_gang(town, "stuck", 2)
-        before = {pod.metadata.uid for pod in pods(town, "stuck")}
-        for name in ("stuck-0", "stuck-1"):
-            set_finalizers(town, name, ["example.com/slow"])
-        await until(lambda: all(pod.metadata.deletionTimestamp for pod in pods(town, "stuck")), "both to be sent back")
+        before = await sent_back(town, scheduler)
     scheduler.resume()
     async with gated(town, client):
         create_gang(town, "other", 2)

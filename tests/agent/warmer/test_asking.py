@@ -1,9 +1,7 @@
 """Listed images are asked about beside each other: a registry that drips holds nothing for good; real HTTP servers."""
 
 import asyncio
-import contextlib
 import threading
-import time
 
 import pytest
 
@@ -12,6 +10,7 @@ from agent.model.warm import Reason, StoreFacts, Wanted
 from agent.warmer import asking, resolve
 from agent.warmer.registry import Registry
 from tests.agent.warmer.test_questions import DIGEST, PLATFORM, NoCredentials, World, manifest
+from tests.agent.warmer.webserver import dripper
 
 
 @pytest.fixture
@@ -42,13 +41,7 @@ async def test_registries_that_drip_are_given_up_with_their_threads(world, monke
     """A byte now and then: no read of a socket is ever late. All threads are theirs, until they are given up."""
     monkeypatch.setattr(asking, "ASK_SECONDS", 3.0)
     given_up = threading.Semaphore(0)
-
-    def drip(handler):
-        with contextlib.suppress(OSError):
-            while True:
-                handler.wfile.write(b"H")
-                time.sleep(0.02)
-        given_up.release()
+    drip = dripper(given_up)
 
     dripping = [warmref.parse(f"{world.host(drip)}/x:1") for _ in range(asking.AT_ONCE)]
     own = warmref.parse(f"{world.host(manifest)}/x:1")

@@ -1,12 +1,10 @@
 """What tenants ask costs nobody but themselves; real HTTP servers on loopback."""
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import socket
 import threading
-import time
 
 import pytest
 
@@ -18,7 +16,7 @@ from agent.warmer.estate import MAX_HELD, Estate
 from agent.warmer.survey import Survey
 from hack.images import oci
 from muster.clock import SystemClock
-from tests.agent.warmer.webserver import Server, reply, trust
+from tests.agent.warmer.webserver import Server, dripper, reply, trust
 
 DATA = b"{}"
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
@@ -206,13 +204,7 @@ async def test_a_registry_that_drips_is_given_up_with_its_thread(world, monkeypa
     """A byte now and then is no silence: only the whole question's time ends it."""
     monkeypatch.setattr(questions, "QUESTION_SECONDS", 3.0)
     given_up = threading.Semaphore(0)
-
-    def drip(handler):
-        with contextlib.suppress(OSError):
-            while True:
-                handler.wfile.write(b"H")
-                time.sleep(0.02)
-        given_up.release()
+    drip = dripper(given_up)
 
     dripping, own = world.host(drip), world.host(manifest)
     answers = await asyncio.gather(*(world.reason(dripping) for _ in range(questions.AT_ONCE)))

@@ -1,7 +1,9 @@
 """An HTTP server on loopback that answers by a table, and the hosts.toml that leads to it."""
 
+import contextlib
 import http.server
 import threading
+import time
 
 
 class Server:
@@ -49,3 +51,16 @@ def trust(folder, host, *mirrors):
     (folder / host).mkdir()
     hosts = "".join(f'[host."http://{mirror}"]\ncapabilities = ["pull", "resolve"]\n' for mirror in mirrors)
     (folder / host / "hosts.toml").write_text(f'server = "http://{host}"\n{hosts}')
+
+
+def dripper(given_up):
+    """Return an answer of a byte now and then, without end; `given_up` is released once nobody reads it any more."""
+
+    def drip(handler):
+        with contextlib.suppress(OSError):
+            while True:
+                handler.wfile.write(b"H")
+                time.sleep(0.02)
+        given_up.release()
+
+    return drip
